@@ -158,7 +158,7 @@ profile: setup ## what the driver does in one steady micro-batch: modules, calls
 bench-tables: setup ## small micro-batches into tables, and commits in tables with many files and versions
 	$(BIN)/python -m bench.tables
 
-bench-peers: setup ## exactum beside Flink, Kafka Streams, Spark, Quix Streams and bare librdkafka; needs a JDK
+bench-peers: setup ## exactum beside Flink, Kafka Streams, Spark and bare librdkafka; needs a JDK
 	@command -v javac >/dev/null || { echo "bench-peers needs a JDK (Debian: apt-get install openjdk-17-jdk-headless)"; exit 1; }
 	$(BIN)/python -m bench.peers
 

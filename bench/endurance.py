@@ -1,7 +1,7 @@
 """Weeks of epochs in fast motion: does anything grow? Memory, open files, transactional ids,
 records, offsets.
 
-python -m bench.endurance [--epochs 10000] [--picture docs/pictures/endurance.png]
+python -m bench.endurance [--epochs 10000]
 
 A stateful query from Kafka to Kafka drains a topic in many small epochs, and this process looks at
 it from outside every few seconds.
@@ -58,7 +58,6 @@ class Sample:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.endurance", description=__doc__)
     parser.add_argument("--epochs", type=int, default=10_000)
-    parser.add_argument("--picture", type=Path)
     parser.add_argument("--samples", type=Path, help="where the samples are kept, as JSON lines")
     chosen = parser.parse_args()
     if chosen.epochs < 2 * WARM_EPOCHS:
@@ -71,12 +70,7 @@ def main() -> None:
         lambda *_: sys.exit("bench.endurance: terminated; what it started is stopped"),
     )
     report.console.print(report.machine())
-    samples = run(chosen.epochs, chosen.samples)
-    show(samples)
-    if chosen.picture:
-        from bench.endurance_picture import draw
-
-        draw([asdict(s) for s in samples], chosen.picture)
+    show(run(chosen.epochs, chosen.samples))
 
 
 def run(epochs: int, kept: Path | None = None) -> list[Sample]:

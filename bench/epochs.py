@@ -64,14 +64,10 @@ def costs(
 
 
 def measure(
-    kafka: LocalKafka, partitions: int, epochs: int, *, tasks: int = 0, pause_s: float = PAUSE_S
+    kafka: LocalKafka, partitions: int, epochs: int
 ) -> tuple[list[float], list[EpochCompleted]]:
-    """(mean time of one task's begin, write and flush; the completed events), epoch by epoch.
-
-    ``tasks``: of each epoch; 0: as many as the topic has partitions.
-    """
-    tasks = tasks or partitions
-    topic = f"epochs-{partitions}-{tasks}-{epochs}"
+    """(mean time of one task's begin, write and flush; the completed events), epoch by epoch."""
+    topic = f"epochs-{partitions}-{epochs}"
     kafka.create_topic(topic, partitions=partitions)
     sink = KafkaSink(topic, bootstrap_servers=kafka.bootstrap_servers)
     run = QueryRun(topic, new_incarnation(), Guarantee.EXACTLY_ONCE)
@@ -86,11 +82,11 @@ def measure(
     def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
         began_s = time.perf_counter()
         prepared = []
-        for number in range(tasks):
+        for number in range(partitions):
             writer = opened.writers.open(order, TaskName(number, 0, 0))
             writer.write(ROWS)
             prepared.append(writer.prepare())
-        prepare_ms.append((time.perf_counter() - began_s) * 1000 / tasks)
+        prepare_ms.append((time.perf_counter() - began_s) * 1000 / partitions)
         return [p for p in prepared if p is not None]
 
     with tempfile.TemporaryDirectory() as folder:
@@ -99,6 +95,6 @@ def measure(
         for batch_id in range(epochs):
             coordinator.run(batch_id, SourceOffsets((), (str(batch_id),)), write)
             coordinator.prune(batch_id - RETAINED)
-            time.sleep(pause_s)
+            time.sleep(PAUSE_S)
         coordinator.close()
     return prepare_ms, completed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -19,7 +18,6 @@ import psutil
 
 from exactum.local.guard import Guard
 
-CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SAMPLE_INTERVAL_S = 0.05
 CONTENDER_SAMPLE_INTERVAL_S = 0.5
 
@@ -138,25 +136,6 @@ class ContenderProcess:
         with self._lock:
             add_cpu(self._spent_s, self.pid)
             return sum(self._spent_s.values())
-
-    def threads_s(self) -> dict[str, float]:
-        """User and system time by "process/thread", without the number at its end; only of those
-        that live.
-        """
-        spent: dict[str, float] = {}
-        for pid in (process.pid for process in tree(self.pid)):
-            with contextlib.suppress(OSError):  # it ends just now
-                process = Path(f"/proc/{pid}/comm").read_text().strip()
-                for task in Path(f"/proc/{pid}/task").iterdir():
-                    head, _, rest = (task / "stat").read_text().rpartition(")")
-                    name = re.sub(r"[-# ]*\d*$", "", head.partition("(")[2])
-                    fields = rest.split()
-                    key = f"{process}/{name}"
-                    spent[key] = (
-                        spent.get(key, 0.0)
-                        + (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
-                    )
-        return spent
 
     def status(self) -> int | None:
         """With what it ended; None while it lives."""

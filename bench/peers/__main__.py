@@ -1,9 +1,8 @@
 """Run the benchmark against other systems: python -m bench.peers [--only drain,tail,crash]
 [--rounds N] [--scale X]
 
-Results are appended to --results as JSON lines; tables and pictures are made of them at the end,
-and at any time by python -m bench.peers.tables RESULTS and python -m bench.peers.pictures RESULTS
-FOLDER.
+Results are appended to --results as JSON lines; tables are made of them at the end, and at any
+time by python -m bench.peers.tables RESULTS.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from bench import report
 from bench.peers import contender, crash, drain, java, settings, tables, tail
 from bench.peers.contender import COPY, POSTGRES, TABLE_JOBS
 from bench.peers.place import Place
-from bench.peers.quix import VERSION as QUIX_VERSION
 from bench.peers.result import Results
 from chaos.code import COMMIT
 from exactum.local.broker import KAFKA_VERSION
@@ -62,7 +60,7 @@ def main() -> None:
         phase="machine",
         text=f"{report.machine()}; Kafka {KAFKA_VERSION}, Flink {java.FLINK_VERSION} "
         f"(kafka connector {java.FLINK_KAFKA_VERSION}, JDBC connector {java.FLINK_JDBC_VERSION}), "
-        f"Kafka Streams {KAFKA_VERSION}, Quix Streams {QUIX_VERSION}",
+        f"Kafka Streams {KAFKA_VERSION}",
         settings=settings.described(),
         began=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
         commit=COMMIT,

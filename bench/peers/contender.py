@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from bench.peers import java, quix
+from bench.peers import java
 from bench.peers.order import Order
 
 COPY, AGGREGATE, POSTGRES, FAN_OUT = "copy", "aggregate", "postgres", "fan-out"
@@ -25,8 +25,6 @@ class Contender:
         guarantee: "exactly once" or "at least once".
         jobs: what it takes part in.
         trigger: exactum's, "interval" or "at once", whatever the interval of the others is.
-        load_scale: share of the common load that it is given to drain: the slow would take all the
-            time.
     """
 
     name: str
@@ -34,7 +32,6 @@ class Contender:
     guarantee: str
     jobs: tuple[str, ...]
     trigger: str = "interval"
-    load_scale: float = 1.0
 
     def command(self, order: Order) -> list[str]:
         own = replace(
@@ -47,8 +44,6 @@ class Contender:
             return [sys.executable, "-m", "bench.peers.spark_peer", *own]
         if self.engine == "librdkafka":
             return [sys.executable, "-m", "bench.peers.raw_peer", *own]
-        if self.engine == "quix":
-            return [*quix.command(), *own]
         if self.engine == "flink":
             return [*java.command("FlinkPeer", java.flink_jars()), *own]
         return [*java.command("StreamsPeer", java.streams_jars()), *own]
@@ -65,7 +60,6 @@ ALL = (
     Contender("Flink", "flink", EXACTLY, KAFKA_JOBS),
     Contender("Flink, at least once", "flink", AT_LEAST, KAFKA_JOBS),
     Contender("Kafka Streams", "streams", EXACTLY, KAFKA_JOBS),
-    Contender("Quix Streams", "quix", EXACTLY, KAFKA_JOBS, load_scale=0.1),
     Contender("bare librdkafka", "librdkafka", EXACTLY, (COPY,)),
     Contender("Flink, XA", "flink", EXACTLY, TABLE_JOBS),
     Contender("Spark's JDBC append", "spark", AT_LEAST, (POSTGRES,)),

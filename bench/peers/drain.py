@@ -21,7 +21,6 @@ from bench.peers.result import Results, shortened
 from bench.process import ContenderFailed, ContenderProcess
 
 INTERVAL_MS = 500
-THREADS_SHOWN = 12
 LOAD_TIMEOUT_MS = 600_000
 QUIET_MS = 300
 """A load is there when its records are counted, however short the silence; more is waited for at
@@ -62,7 +61,7 @@ def bench(
         "contender": contender.name,
         "round": number,
     }
-    loads = kind.scaled(scale * contender.load_scale)
+    loads = kind.scaled(scale)
     with place.writer(kind.bytes, keyed=kind.job == AGGREGATE, linger_ms=20) as writer:
         gates = Gates(place.kafka.bootstrap_servers, writer, loads)
         with place.run(contender, kind.job, INTERVAL_MS, writer.topic) as run:
@@ -93,7 +92,6 @@ def measured(
     """Raises ContenderFailed: it died, or a load did not come through."""
     took_s, spent_s, broker_s = [], [], []
     began_us, before_s, expected = life.began_us, 0.0, 0
-    threads_s: list[dict[str, float]] = []
     for number, load in enumerate(loads):
         if number:
             before_s = life.cpu_s()
@@ -109,7 +107,6 @@ def measured(
         took_s.append((seen["changed_us"] - began_us) / 1e6)
         spent_s.append(life.cpu_s() - before_s)
         broker_s.append(broker_cpu_s() - broker_before_s)
-        threads_s.append(life.threads_s())
     more, longer_s = loads[-1] - loads[-2], took_s[-1] - took_s[-2]
     return {
         "start_s": took_s[0],
@@ -119,23 +116,9 @@ def measured(
         "rate_per_s": more / longer_s if longer_s > 0 else None,
         "cpu_us_per_record": (spent_s[-1] - spent_s[-2]) * 1e6 / more,
         "broker_us_per_record": (broker_s[-1] - broker_s[-2]) * 1e6 / more,
-        "threads_us_per_record": busiest(threads_s, loads[-1]),
         "peak_mib": life.peak_mib,
         "written": seen["records"],
         "complete": seen["complete"],
         "visible": seen["visible"],
         "repeats": seen["repeats"],
-    }
-
-
-def busiest(threads_s: list[dict[str, float]], records: int) -> dict[str, float]:
-    """Where the CPU of the large load went, by process and thread, the busiest first."""
-    before, after = threads_s[-2:]
-    spent = {
-        name: (seconds - before.get(name, 0.0)) * 1e6 / records for name, seconds in after.items()
-    }
-    return {
-        name: round(us, 3)
-        for name, us in sorted(spent.items(), key=lambda s: -s[1])[:THREADS_SHOWN]
-        if us > 0
     }

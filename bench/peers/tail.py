@@ -28,7 +28,7 @@ MIDDLE_INTERVAL_MS = 500
 """Half the contender's own drain rate is tried at this interval only, and so are the at-least-once
 modes of those that have an exactly-once one. ``HIGH_RATE`` is tried at this and shorter ones."""
 HIGH_RATE = 250_000
-"""The same for everybody, whatever they drain, but not for those that are given less to drain."""
+"""The same for everybody, whatever they drain."""
 LONG_INTERVAL_MS = 5_000
 """At so long an interval the latency is the interval: one rate shows it."""
 WINDOW_S = 4.0
@@ -61,7 +61,7 @@ def bench(
     }
     tried = RATES[:1] if interval_ms >= LONG_INTERVAL_MS else RATES
     rates: list[tuple[str, float]] = [(f"{rate:,.0f}", rate) for rate in tried]
-    if interval_ms <= MIDDLE_INTERVAL_MS and contender.load_scale == 1:
+    if interval_ms <= MIDDLE_INTERVAL_MS:
         rates.append((f"{HIGH_RATE:,}", HIGH_RATE))
     drained = results.drain_rates(contender.name, BYTES)
     if drained and interval_ms == MIDDLE_INTERVAL_MS:
