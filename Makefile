@@ -149,7 +149,7 @@ demo-tables: archive servers ## a topic, a PostgreSQL table and a Delta table, k
 demo-picture: archive ## the picture of the demo in the README, made by the demo
 	$(BIN)/exactum demo --picture docs/pictures/demo.svg
 
-bench: setup ## exactum against Spark's own Kafka sink, in one alternating run
+bench: setup ## into tables and files beside plain loads and Spark's own, alternating in one run; and what an epoch costs
 	$(BIN)/python -m bench
 
 profile: setup ## what the driver does in one steady micro-batch: modules, calls, depth, calls into the JVM, threads

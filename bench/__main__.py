@@ -1,18 +1,19 @@
-"""Run the benchmarks: python -m bench [--rounds N] [--scale X] [--only drain|epochs|targets]."""
+"""Run the benchmarks: python -m bench [--rounds N] [--scale X] [--only epochs|targets]. Kafka to
+Kafka is in bench.peers.
+"""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from bench import drain, epochs, report, targets
+from bench import epochs, report, targets
 from exactum.local import LocalKafka
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "--rounds", type=int, default=5, help="alternating rounds of the drain benchmark (5)"
+        "--rounds", type=int, default=5, help="alternating rounds of the targets (5)"
     )
     parser.add_argument(
         "--scale", type=float, default=1.0, help="size of the loads; 0.1 for a quick look (1)"
@@ -20,26 +21,15 @@ def main() -> None:
     parser.add_argument(
         "--epochs", type=int, default=1_000, help="epochs of the epoch benchmark (1000)"
     )
-    parser.add_argument("--only", choices=("drain", "epochs", "targets"))
-    parser.add_argument(
-        "--against",
-        type=Path,
-        metavar="CHECKOUT",
-        help="drain: the exactum of another checkout as well, built with make setup",
-    )
+    parser.add_argument("--only", choices=("epochs", "targets"))
     chosen = parser.parse_args()
     report.console.print(report.machine())
-    if chosen.only in (None, "targets"):
+    if chosen.only != "epochs":
         targets.bench(chosen.rounds, chosen.scale)
-    if chosen.only == "targets":
-        return
-    with LocalKafka(
-        properties={"log.retention.ms": -1, "num.network.threads": 2, "num.io.threads": 2}
-    ) as kafka:
-        if chosen.only in (None, "epochs"):
+    if chosen.only != "targets":
+        own = {"log.retention.ms": -1, "num.network.threads": 2, "num.io.threads": 2}
+        with LocalKafka(properties=own) as kafka:
             epochs.bench(kafka, chosen.epochs)
-        if chosen.only in (None, "drain"):
-            drain.bench(kafka, chosen.rounds, chosen.scale, chosen.against)
 
 
 if __name__ == "__main__":

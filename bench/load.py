@@ -10,7 +10,6 @@ from exactum.kafka.librdkafka import MESSAGE
 from exactum.kafka.producer import Producer
 from exactum.local import LocalKafka
 
-PARTITIONS = 4
 CHUNK = 50_000
 
 
@@ -26,7 +25,7 @@ class Load:
         return f"load-{self.records}-{self.bytes}"
 
 
-def fill(kafka: LocalKafka, load: Load, partitions: int = PARTITIONS) -> None:
+def fill(kafka: LocalKafka, load: Load, partitions: int) -> None:
     """Write the load's topic: random printable bytes, record i in partition i modulo
     ``partitions``.
     """

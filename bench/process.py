@@ -33,23 +33,15 @@ class Run:
     output: dict[str, Any]
 
 
-def run(
-    arguments: list[str],
-    timeout_s: float = 600,
-    module: str = "bench.contender",
-    checkout: Path | None = None,
-) -> Run:
-    """Run ``python -m`` ``module`` with ``arguments`` and measure it; with ``checkout``, the one
-    there, with its own ``.venv``.
+def run(arguments: list[str], module: str, timeout_s: float = 600) -> Run:
+    """Run ``python -m`` ``module`` with ``arguments`` and measure it.
 
     Raises:
         RuntimeError: it failed; carries the end of its output.
     """
     began_s = time.perf_counter()
-    python = sys.executable if checkout is None else str(checkout.absolute() / ".venv/bin/python")
     process = subprocess.Popen(
-        [python, "-m", module, *arguments],
-        cwd=checkout,
+        [sys.executable, "-m", module, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import statistics
+import subprocess
 from collections.abc import Sequence
 from importlib import metadata
 
@@ -51,3 +52,12 @@ def machine() -> str:
         f"{cores} cores of {model}, Python {platform.python_version()}, {versions}; broker on the "
         "same machine"
     )
+
+
+def commit() -> str:
+    """Which code is measured: the commit of the work tree, short, with a ``+`` where files differ
+    from it; empty outside a repository.
+    """
+    command = ["git", "describe", "--always", "--exclude=*", "--dirty=+"]
+    asked = subprocess.run(command, check=False, capture_output=True, text=True)
+    return asked.stdout.strip()

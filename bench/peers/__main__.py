@@ -23,7 +23,6 @@ from bench.peers import contender, crash, drain, java, settings, tables, tail
 from bench.peers.contender import COPY, POSTGRES, TABLE_JOBS
 from bench.peers.place import Place
 from bench.peers.result import Results
-from chaos.code import COMMIT
 from exactum.local.broker import KAFKA_VERSION
 from exactum.spark.startup import class_archive
 
@@ -63,7 +62,7 @@ def main() -> None:
         f"Kafka Streams {KAFKA_VERSION}",
         settings=settings.described(),
         began=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
-        commit=COMMIT,
+        commit=report.commit(),
         seed=seed,
     )
     began_s = time.monotonic()
