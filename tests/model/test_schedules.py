@@ -42,8 +42,7 @@ def test_random_schedules_are_counted(capsys: pytest.CaptureFixture[str]) -> Non
         "EpochRedelivered",
         "transactions expired",
     ):
-        times, runs = tally.count(name)
-        assert times >= runs > 0, name
+        assert any(key.startswith(name) for key in tally.times), name
 
 
 @pytest.mark.parametrize("name", CAUGHT_SOON)
