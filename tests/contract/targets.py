@@ -59,6 +59,15 @@ class Target(ABC):
     keeps = False
     """Whether files of visible batches are kept, for a target that loses them."""
 
+    # What commands say of it, and can do there.
+    waits = "prepared"
+    """The state of what is decided and not visible."""
+    undone = "gone"
+    """The state of what was lost after that. ``unknown``: it does not say what became of one."""
+    counted = True
+    finished = True
+    """Whether a command can commit what is decided there."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.staging = folder / "staging"
@@ -77,6 +86,10 @@ class Target(ABC):
 
     def reset(self) -> None:  # noqa: B027  (a new place is empty)
         """Nothing is there."""
+
+    def letters(self) -> Sink | None:
+        """For dead letters; None: no command reads them there."""
+        return None
 
     def leftovers(self) -> Sequence[object]:
         """What is neither visible nor gone."""
@@ -119,14 +132,18 @@ class Target(ABC):
 
     # ---- what tests do with it ---------------------------------------------------------------
 
+    def tasks(self, batch_id: int) -> list[list[pa.RecordBatch]]:
+        """Each batch has rows of its own, in three tasks."""
+        return [[self.frame(batch) for batch in task] for task in tasks_of(batch_id)]
+
     def query(self) -> Query:
-        """Its decision log is in memory. Each batch has rows of its own, in three tasks."""
-
-        def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
-            return [[self.frame(batch) for batch in task] for task in tasks_of(batch_id)]
-
+        """Its decision log is in memory."""
         return Query(
-            self.sink, columns=self.columns, tasks=tasks, participant=NAME, staging=self.staging
+            self.sink,
+            columns=self.columns,
+            tasks=self.tasks,
+            participant=NAME,
+            staging=self.staging,
         )
 
     def opened(self, query: Query, **more: Any) -> OpenedSink:
@@ -182,6 +199,9 @@ class Files(FolderTarget):
     def sink(self) -> Sink:
         return FileSink(self.table, partition_by="day", rows=lambda frame: frame)
 
+    def letters(self) -> Sink:
+        return FileSink(self.folder / "letters", format="json")
+
     def frame(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return with_day(batch)
 
@@ -212,6 +232,9 @@ class Objects(Target):
 
     def sink(self) -> Sink:
         return FileSink("memory://bucket/table", store=self.store)
+
+    def letters(self) -> Sink:
+        return FileSink("memory://bucket/letters", format="json", store=self.store)
 
     def rows(self) -> list[Row]:
         names = [n for n in self._names() if not n.startswith(".exactum/")]
@@ -265,6 +288,9 @@ class Delta(FolderTarget):
     def sink(self) -> Sink:
         return DeltaSink(self.table, partition_by="day", **self.settings)
 
+    def letters(self) -> Sink:
+        return DeltaSink(self.folder / "letters")
+
     def frame(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return with_day(batch)
 
@@ -306,6 +332,9 @@ class Iceberg(FolderTarget):
 
     def sink(self) -> Sink:
         return self.lake.sink(partition_by="day")
+
+    def letters(self) -> Sink:
+        return self.lake.sink()
 
     def frame(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return with_day(batch)
@@ -352,6 +381,9 @@ class Table(Target):
     def sink(self) -> Sink:
         return self.database.sink(self.name, **self.settings)
 
+    def letters(self) -> Sink:
+        return self.database.sink("letters", create_table=True)
+
     def rows(self) -> list[Row]:
         return [(i, n) for i, n in self.database.rows(f"SELECT id, name FROM {self.name}")]
 
@@ -394,6 +426,8 @@ class Kafka(Target):
     """Rows of one text column."""
 
     columns = (("value", "string"),)
+    waits = "open"
+    undone = "aborted"
 
     def __init__(self, folder: Path, kafka: LocalKafka, topic: Callable[..., str]) -> None:
         super().__init__(folder)
@@ -403,6 +437,8 @@ class Kafka(Target):
 
     def sink(self) -> Sink:
         return KafkaSink(self.topic, bootstrap_servers=self.kafka.bootstrap_servers)
+
+    letters = sink
 
     def frame(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch({"value": [f"{r['id']} {r['name']}" for r in batch.to_pylist()]})
@@ -427,6 +463,9 @@ class Kafka(Target):
 class TwoPhase(Target):
     """The worked example of the documentation."""
 
+    undone = "unknown"
+    counted = False
+
     def sink(self) -> Sink:
         return JsonFolderSink(self.folder)
 
@@ -442,6 +481,8 @@ class TwoPhase(Target):
 
 class WriteAhead(FolderTarget):
     """Toward a target that keeps the keys."""
+
+    counted = False
 
     def sink(self) -> Sink:
         send = NotedTarget(self.table).send

@@ -6,72 +6,119 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from exactum import SparkTableSink, TableTransaction, WriteAheadSink
+from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import HeuristicOutcome
-from exactum.protocol.sink import Guarantee, Rejection
+from exactum.protocol.sink import Guarantee, Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
+from exactum.storage.folder import Folder
+from tests.contract.targets import TARGETS, FolderTarget, Kind, Row, Target
 from tests.kit.errors import raised
-from tests.kit.operate.targets import SINK, TARGETS, OperatedTarget, databases, made
-from tests.kit.sql.sql_database import SqlDatabase
+from tests.kit.opened_sink import OpenedSink
 from tests.kit.sql.sql_epochs import expected
-from tests.kit.transactions import own_sinks
 from tests.kit.transactions.operator import invoke, listed, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
 
 TASKS, ROWS = 3, 4
 
 
-@pytest.fixture
-def postgres_database(request: pytest.FixtureRequest) -> Iterator[SqlDatabase]:
-    with databases("postgres", request) as database:
-        yield database
+SINK = "out"
+
+
+class SparkTable(FolderTarget):
+    """Each micro-batch is a folder of its own, which is written again as it was."""
+
+    counted = finished = False
+
+    def sink(self) -> Sink:
+        table = self.table
+
+        def write(rows: Any, transaction: TableTransaction) -> None:
+            own = table / transaction.app_id.replace(":", "-") / str(transaction.version)
+            rows.write.mode("overwrite").parquet(str(own))
+
+        return SparkTableSink(write, name="table")
+
+    def rows(self) -> list[Row]:
+        files = self.table.rglob("*.parquet")
+        found = [row for file in files for row in pq.read_table(file).to_pylist()]
+        return [(row["id"], row["name"]) for row in found]
+
+
+@contextmanager
+def spark_table(request: pytest.FixtureRequest, folder: Path) -> Iterator[Target]:
+    request.getfixturevalue("spark")
+    yield SparkTable(folder)
+
+
+KINDS = {name: kind for name, kind in TARGETS.items() if "upsert" not in name}
+KINDS["spark-table"] = Kind(spark_table, (pytest.mark.spark,))
+
+
+@pytest.fixture(params=[pytest.param(name, marks=kind.marks) for name, kind in KINDS.items()])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
+    folder = tmp_path / "place"
+    folder.mkdir()
+    with KINDS[request.param].made(request, folder) as made:
+        yield made
+
+
+def query_of(target: Target, folder: Path) -> RecordedQuery:
+    sinks = {SINK: (target.sink, target.columns, target.tasks)}
+    return RecordedQuery(folder, sinks, target.staging)
 
 
 @pytest.fixture
-def mysql_database(request: pytest.FixtureRequest) -> Iterator[SqlDatabase]:
-    with databases("mysql", request) as database:
-        yield database
+def query(target: Target, tmp_path: Path) -> RecordedQuery:
+    return query_of(target, tmp_path / "checkpoint")
 
 
-@pytest.fixture(params=TARGETS)
-def target(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> OperatedTarget:
-    monkeypatch.setenv(own_sinks.FOLDER, str(tmp_path))
-    return made(request.param, request, tmp_path)
+def seen(target: Target) -> list[str]:
+    """The names that readers see."""
+    return sorted(name for _, name in target.rows())
 
 
-@pytest.fixture
-def query(target: OperatedTarget, tmp_path: Path) -> RecordedQuery:
-    return target.query(tmp_path / "checkpoint")
+def lose(target: Target, query: RecordedQuery, batch_id: int) -> None:
+    """What is decided of the batch, behind exactum's back."""
+    with closing(QueryPlace.of(query.folder).open_log()) as log:
+        prepared = log.read(batch_id)[-1].prepared
+    staging = Folder(target.staging)
+    own = OpenedSink(
+        target.sink(), target.columns, query_id=query.query_id, name=SINK, staging=staging
+    )
+    with own as opened:
+        target.lose(opened.participant, prepared)
 
 
 def names(*batches: int) -> list[str]:
     return sorted(name for _, name in expected(batches))
 
 
-def verified(target: OperatedTarget, query: RecordedQuery) -> tuple[int, list[str]]:
+def verified(target: Target, query: RecordedQuery) -> tuple[int, list[str]]:
     """The exit status of ``exactum verify``, and what it finds of each batch."""
     result = invoke("verify", "--checkpoint", query.folder, "--json")
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, [e["finding"] for e in json.loads(result.stdout)["epochs"]]
 
 
-def all_exact(target: OperatedTarget, batches: int) -> tuple[int, list[str]]:
+def all_exact(target: Target, batches: int) -> tuple[int, list[str]]:
     return (0, ["exact"] * batches) if target.counted else (2, ["unknowable"] * batches)
 
 
-def test_undecided(target: OperatedTarget, query: RecordedQuery, tmp_path: Path) -> None:
+def test_undecided(target: Target, query: RecordedQuery, tmp_path: Path) -> None:
     """Listed as leftovers, left by finish, no promise to verify, aborted after fencing; and what is
     open of another query at the same target is neither listed nor touched.
     """
     query.run([0, 1], dies_before_decision=True)
-    other = target.query(tmp_path / "other")
+    other = query_of(target, tmp_path / "other")
     other.run([0], dies_before_decision=True)
     at = ("--checkpoint", query.folder)
     found = listed(query.folder, status=1)
@@ -87,14 +134,14 @@ def test_undecided(target: OperatedTarget, query: RecordedQuery, tmp_path: Path)
     assert done["fenced_at"] == {"batch_id": 1, "attempt": 0}
     assert listed(query.folder, status=0) == []
     assert len(listed(other.folder, status=1)) == TASKS
-    assert target.seen() == names(0)
+    assert seen(target) == names(0)
     query.run([1, 2])
     other.run([0])
-    assert target.seen() == sorted(names(0, 1, 2) + names(0))
+    assert seen(target) == sorted(names(0, 1, 2) + names(0))
     assert verified(target, query) == all_exact(target, 3)
 
 
-def test_decided(target: OperatedTarget, query: RecordedQuery) -> None:
+def test_decided(target: Target, query: RecordedQuery) -> None:
     """Listed as decided, in doubt to verify; visible once by finish, and no start adds to it."""
     query.run([0, 1], dies_after_decision=True)
     at = ("--checkpoint", query.folder)
@@ -104,13 +151,13 @@ def test_decided(target: OperatedTarget, query: RecordedQuery) -> None:
     ] * TASKS
     in_doubt = (1, ["exact", "in doubt"])
     assert verified(target, query) == (in_doubt if target.counted else all_exact(target, 2))
-    assert target.seen() == names(0)
+    assert seen(target) == names(0)
     if not target.finished:
         left_to_a_start(target, query)
         return
     typed = transactions("finish", *at, status=0).output
     assert f"{TASKS} transactions with {TASKS * ROWS} rows are committed" in typed
-    assert target.seen() == names(0, 1)
+    assert seen(target) == names(0, 1)
     assert verified(target, query) == all_exact(target, 2)
     transactions("finish", *at, status=0)
     knows = target.undone != "unknown"  # whether the target says what became of a transaction
@@ -118,26 +165,26 @@ def test_decided(target: OperatedTarget, query: RecordedQuery) -> None:
         "committed" if knows else "unknown"
     }
     query.run([1, 2])
-    assert target.seen() == names(0, 1, 2)
+    assert seen(target) == names(0, 1, 2)
     assert listed(query.folder, status=0) == []
 
 
-def left_to_a_start(target: OperatedTarget, query: RecordedQuery) -> None:
+def left_to_a_start(target: Target, query: RecordedQuery) -> None:
     """Finish says that only the query can commit what is decided, and its next start does."""
     result = invoke("transactions", "finish", "--checkpoint", query.folder)
     assert result.exit_code != 0 and "Start the query: it does" in result.output, result.output
-    assert target.seen() == names(0)
+    assert seen(target) == names(0)
     query.run([1, 2])
-    assert target.seen() == names(0, 1, 2)
+    assert seen(target) == names(0, 1, 2)
     assert listed(query.folder, status=0) == []
 
 
-def test_undone(target: OperatedTarget, query: RecordedQuery) -> None:
+def test_undone(target: Target, query: RecordedQuery) -> None:
     """What is decided and was taken away by somebody is no leftover, and is not finished: a start
     has to make it whole, or say what is missing.
     """
     query.run([0, 1], dies_after_decision=True)
-    target.undo(query, [t["identity"] for t in listed(query.folder, status=1)])
+    lose(target, query, 1)
     found = listed(query.folder, status=1)
     assert [(t["state"], t["on_record"]) for t in found] == [
         (target.undone, "COMMIT on record")
@@ -148,7 +195,7 @@ def test_undone(target: OperatedTarget, query: RecordedQuery) -> None:
         assert "start the query" in found[0]["do"]
         typed = transactions("finish", *at, status=1).output
         assert f"{TASKS} are not" in typed and "undone since" in typed
-    assert target.seen() == names(0)
+    assert seen(target) == names(0)
     missing = (1, ["exact", "missing"])
     assert verified(target, query) == (missing if target.counted else all_exact(target, 2))
     if target.undone == "gone":
@@ -156,10 +203,10 @@ def test_undone(target: OperatedTarget, query: RecordedQuery) -> None:
             query.run([1])
     elif target.undone == "aborted":  # its records are in the log, and are sent again
         query.run([1])
-        assert target.seen() == names(0, 1)
+        assert seen(target) == names(0, 1)
 
 
-def test_lost(target: OperatedTarget, query: RecordedQuery) -> None:
+def test_lost(target: Target, query: RecordedQuery) -> None:
     """Spark has logged the batch, and its target has lost the commit: listed as decided, left by
     abort, committed again by finish. A write-ahead sink is left to the next start, which sends.
     """
@@ -175,9 +222,9 @@ def test_lost(target: OperatedTarget, query: RecordedQuery) -> None:
         left_to_a_start(target, query)
         return
     done = transactions("finish", *at, "--json", status=0).json
-    sends = isinstance(target.make(), own_sinks.WriteAheadSink)
+    sends = isinstance(target.sink(), WriteAheadSink)
     assert (done["committed_again"], done["open_undecided"]) == (0 if sends else TASKS, 0)
-    assert target.seen() == (names(0) if sends else names(0, 1))
+    assert seen(target) == (names(0) if sends else names(0, 1))
     assert transactions("finish", *at, "--json", status=0).json["committed_again"] == 0
     if not sends:
         assert verified(target, query) == all_exact(target, 2)
@@ -188,25 +235,25 @@ def test_lost(target: OperatedTarget, query: RecordedQuery) -> None:
 @pytest.mark.parametrize("decided", [True, False])
 @pytest.mark.parametrize("then", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
 def test_another_guarantee(
-    target: OperatedTarget, query: RecordedQuery, then: Guarantee, decided: bool
+    target: Target, query: RecordedQuery, then: Guarantee, decided: bool
 ) -> None:
     """What a dead run left is settled before the next one writes: committed once where it is decided,
     else aborted, and nobody's afterwards.
     """
     query.run([0, 1], dies_after_decision=decided, dies_before_decision=not decided)
     query.run([1, 2], guarantee=then)
-    assert target.seen() == names(0, 1, 2)
+    assert seen(target) == names(0, 1, 2)
     assert listed(query.folder, status=0) == []
 
 
-def test_dead_letters(target: OperatedTarget, tmp_path: Path) -> None:
+def test_dead_letters(target: Target, tmp_path: Path) -> None:
     """Each has a name of its own, also of two that are equal; one is shown whole. Where no command
     can read them, that is said.
     """
-    make = target.dead_letter_sink or target.make
+    is_read = target.letters() is not None
+    make: Any = target.letters if is_read else target.sink
     columns = tuple(make().dead_letter_columns)
     at = ("--checkpoint", tmp_path / "checkpoint")
-    is_read = target.dead_letter_sink is not None
     tasks = lambda batch_id: [[put_aside(columns)]] if is_read else []  # noqa: E731
     query = RecordedQuery(at[1], {"dead letters": (make, columns, tasks)})
     query.run([0])
