@@ -94,7 +94,7 @@ def _warm(place: Place, scale: float) -> None:
     report.console.print("to warm the broker up, and not counted:")
     results = Results(Path(os.devnull))
     for kind in (drain.KINDS[0], drain.KINDS[1], drain.KINDS[0]):
-        drain.bench(place, kind, contender.BY_NAME["bare librdkafka"], 0, scale, results)
+        drain.bench(place, kind, contender.BY_NAME[contender.REFERENCE], 0, scale, results)
         if not results.rows[-1]["exact"]:
             raise SystemExit("bench.peers: the broker could not be warmed up; see the error above")
 

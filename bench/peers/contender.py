@@ -42,8 +42,6 @@ class Contender:
         ).arguments()
         if self.engine in ("exactum", "spark"):
             return [sys.executable, "-m", "bench.peers.spark_peer", *own]
-        if self.engine == "librdkafka":
-            return [sys.executable, "-m", "bench.peers.raw_peer", *own]
         if self.engine == "flink":
             return [*java.command("FlinkPeer", java.flink_jars()), *own]
         return [*java.command("StreamsPeer", java.streams_jars()), *own]
@@ -60,7 +58,6 @@ ALL = (
     Contender("Flink", "flink", EXACTLY, KAFKA_JOBS),
     Contender("Flink, at least once", "flink", AT_LEAST, KAFKA_JOBS),
     Contender("Kafka Streams", "streams", EXACTLY, KAFKA_JOBS),
-    Contender("bare librdkafka", "librdkafka", EXACTLY, (COPY,)),
     Contender("Flink, XA", "flink", EXACTLY, TABLE_JOBS),
     Contender("Spark's JDBC append", "spark", AT_LEAST, (POSTGRES,)),
     Contender("Spark, foreachBatch into both", "spark", AT_LEAST, (FAN_OUT,)),
