@@ -107,7 +107,7 @@ archive: setup
 test-fast: setup ## the quick tests: no servers, under a minute
 	$(PYTEST) -q -m "not (broker or spark or postgres or mariadb or slow or deep)"
 
-# What make test leaves out, in parts, which may be played by themselves. 10 random deaths of each job. A test
+# What make test leaves out, in parts, which may be played by themselves. 5 random deaths of each job. A test
 # process that crashes fails its test, and the others are played: with --dist load a replaced one is no danger.
 DEATHS = tests/crash/test_random_deaths.py tests/state/test_two_topics.py
 WITHOUT_DEATHS = $(addprefix --deselect ,$(DEATHS))
@@ -118,7 +118,7 @@ deep: ## what make test leaves out, the crash tests at length, every call of the
 deep-deaths deep-variants deep-sweeps: PYTEST += --max-worker-restart 3 --dist load --resume
 
 deep-deaths: servers archive
-	EXACTUM_CRASH_DEATHS=10 $(PYTEST) $(DEATHS)
+	EXACTUM_CRASH_DEATHS=5 $(PYTEST) $(DEATHS)
 
 deep-variants: servers archive
 	$(PYTEST) -m deep $(WITHOUT_DEATHS)
@@ -134,8 +134,10 @@ model: setup ## the decision protocol, checked by machine: TLA+, and the real co
 mutants: servers archive ## planted faults: each breaks a promise, and the tests have to find it; resumable
 	$(BIN)/python -m pytest --resume -v tests/planted/play.py $(if $(FAULT),-k "$(FAULT)")
 
-chaos: servers archive ## the fault matrix: cells that this commit has not played yet, and a table of all
-	$(BIN)/python -m chaos --processes $(PROCESSES)
+chaos: export EXACTUM_CHAOS_SEED = $(or $(SEED),7)
+chaos: servers archive ## the fault matrix: what has not passed on these sources, and a table
+	$(PYTEST) --max-worker-restart 3 --dist load --resume -v tests/chaos/play.py $(if $(CELL),-k "$(CELL)")
+	$(BIN)/python -m chaos.report
 
 soak: setup servers ## random faults for a while: make soak SEED=7 MINUTES=60
 	$(BIN)/python -m chaos.soak --seed $(or $(SEED),7) --minutes $(or $(MINUTES),5)
@@ -158,7 +160,7 @@ profile: setup ## what the driver does in one steady micro-batch: modules, calls
 bench-tables: setup ## small micro-batches into tables, and commits in tables with many files and versions
 	$(BIN)/python -m bench.tables
 
-bench-peers: setup ## exactum beside Flink, Kafka Streams, Spark and bare librdkafka; needs a JDK
+bench-peers: setup ## exactum beside Flink, Kafka Streams and Spark; needs a JDK
 	@command -v javac >/dev/null || { echo "bench-peers needs a JDK (Debian: apt-get install openjdk-17-jdk-headless)"; exit 1; }
 	$(BIN)/python -m bench.peers
 

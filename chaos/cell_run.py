@@ -1,25 +1,21 @@
 """One cell played: a query runs to the point and is held there, the fault happens, it is let go;
-then the verdict.
+then the oracle judges.
 """
 
 from __future__ import annotations
 
 import random
 import shutil
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from chaos import faults
-from chaos.job_spec import JobSpec, Result
 from chaos.matrix import FAMILY, FAULT, POINT, Cell, Family, Fault, Point
 from chaos.query_oracle import QueryOracle
 from chaos.savepoint import Savepoint
-from chaos.servers import Driver, HarnessFailure, Servers, Stuck
-from exactum.errors import LocalServerError
+from chaos.servers import Driver, HarnessFailure, Servers
+from chaos.start import Result, Start
 
 TRANSFERS = 60
 STARTS_MAX = 8
@@ -32,23 +28,6 @@ MAY_BE_STARTED_AGAIN = frozenset({"Unavailable", "OutcomeUnknown", "EpochAborted
 
 class WrongStop(AssertionError):
     """The query stopped with an error that this fault does not excuse."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A played cell. ``verdict``: green, red, or void where it could not be played.
-
-    ``stops``: with what the query stopped before it was exact.
-    """
-
-    cell: str
-    seed: int
-    verdict: str
-    note: str
-    stops: tuple[str, ...] = ()
-    seconds: float = 0.0
-    at: str = ""
-    """When it ended, UTC."""
 
 
 @dataclass
@@ -109,7 +88,8 @@ class CellRun:
             self.chance.randrange(1 << 30),
             twice=self.point.name == "state",
         )
-        self.spec = self.new_spec()
+        self.held = self.new_start()
+        """The start that is held at the point."""
         self.driver: Driver | None = None
         self.savepoint: Savepoint | None = None
 
@@ -119,7 +99,7 @@ class CellRun:
         """The whole cell.
 
         Raises:
-            AssertionError: the oracle's, or WrongStop: the cell is red.
+            AssertionError: the oracle's, or WrongStop.
             HarnessFailure: it cannot be played.
         """
         self.query_oracle.open()
@@ -147,26 +127,26 @@ class CellRun:
         if self.point.name == "recovery":
             self._leave_a_decided_epoch()
         planned = self._planned()
-        self.spec = self.new_spec(
-            faults=planned, reading=20 * (self.nth - 1) if self.point.name == "reading" else -1
-        )
+        own: dict[str, Any] = {"faults": planned}
+        if self.point.name == "reading":
+            own["reading"] = 20 * (self.nth - 1)
+        self.held = self.new_start(**own)
         if self.fault.name == "second-copy":
             self.servers.driver(1)  # ready, before the first one is held: nobody is held for ever
-        self.driver = self.servers.driver()
-        self.driver.begin(self.spec)
-        folders = {
-            Path(f.get("folder", self.spec.folder)) for f in planned if f["action"] == "hold"
-        } or {self.spec.path}
-        if any(f["action"] == "hold" for f in planned) or self.spec.reading >= 0:
-            self.driver.until(
+        self.driver = driver = self.servers.driver()
+        driver.begin(self.held)
+        held = [fault for fault in planned if fault["action"] == "hold"]
+        if held or "reading" in own:
+            folders = {Path(fault.get("folder", self.held.folder)) for fault in held or [{}]}
+            driver.until(
                 lambda: (
                     all((folder / "reached").exists() for folder in folders)
-                    or self.spec.result is not None
+                    or self.held.result is not None
                 ),
                 f"{self.point.name} is reached",
             )
-            if self.spec.result is not None:
-                raise Stuck(f"the query ended before the point was reached: {self.spec.result}")
+            if self.held.result is not None:
+                raise driver.failed(f"it ended before the point was reached: {self.held.result}")
         if self.point.name == "mirrored":
             self.query_oracle.await_mirrored(self.group, self.nth - 1)
         if self.point.name == "savepoint":
@@ -181,10 +161,7 @@ class CellRun:
             "sink": self.sink,
             "action": "raise",
         }
-        spec = self.new_spec(faults=[raised])
-        driver = self.servers.driver()
-        driver.begin(spec)
-        result = driver.ended(spec)
+        result = self._ended(self.servers.driver(), faults=[raised])
         if "planned failure" not in result.message:
             raise HarnessFailure(
                 f"the first start was to stop at its commit, and ended with {result}"
@@ -234,7 +211,7 @@ class CellRun:
         return [{**hold, "nth": self.nth + later, **sink}]
 
     def let_go(self) -> None:
-        self.spec.let_go()
+        self.held.let_go()
         if self.point.name == "between":
             (self.folder / "between" / "go").touch()
         if self.savepoint is not None:
@@ -243,11 +220,11 @@ class CellRun:
     def _end_of_act(self) -> None:
         """Wait until the spec that was held has ended, if its driver lives."""
         if self.driver is not None and self.driver.alive:
-            self.note(self.driver.ended(self.spec))
+            self.note(self.driver.ended(self.held))
 
     def finish(self) -> None:
         """Start the query until it ends by itself, unless the spec that was held did."""
-        last = self.spec.result
+        last = self.held.result
         if (
             last is not None
             and last.outcome == "finished"
@@ -269,12 +246,16 @@ class CellRun:
         self, driver: Driver | None = None, query_oracle: QueryOracle | None = None
     ) -> Result:
         """One more start of the query, to its end; how it ended is judged."""
-        driver = driver or self.servers.driver()
-        spec = self.new_spec(query_oracle=query_oracle, max_offsets=3000)
-        driver.begin(spec)
-        result = driver.ended(spec)
+        result = self._ended(driver or self.servers.driver(), query_oracle, max_offsets=3000)
         self.note(result)
         return result
+
+    def _ended(
+        self, driver: Driver, query_oracle: QueryOracle | None = None, **changed: Any
+    ) -> Result:
+        start = self.new_start(query_oracle, **changed)
+        driver.begin(start)
+        return driver.ended(start)
 
     def note(self, result: Result) -> None:
         """Judge how a start ended.
@@ -289,8 +270,7 @@ class CellRun:
         if kind not in self.forgiven:
             raise WrongStop(f"it stopped with {kind}: {result.message}")
 
-    # ---- what a spec is made of
-    # --------------------------------------------------------------------
+    # ---- what a start is told --------------------------------------------------------------------
 
     @property
     def group(self) -> str:
@@ -305,54 +285,15 @@ class CellRun:
             self.point.name == "decided" and self.fault.name == "reply-lost" and not self.family.log
         )
 
-    def new_spec(
-        self, *, led: bool = True, query_oracle: QueryOracle | None = None, **changed: Any
-    ) -> JobSpec:
-        """A start of this query, or of the one of ``query_oracle``; ``led``: through the
-        proxies.
-        """
+    def new_start(self, query_oracle: QueryOracle | None = None, **changed: Any) -> Start:
+        """A start of this query, or of the one of ``query_oracle``."""
         self._starts += 1
-        query_oracle, servers = query_oracle or self.query_oracle, self.servers
-        database = query_oracle.targets.database
-        brokers = servers.led_brokers if led else servers.kafka.direct
-        kafka: dict[str, Any] = {"topic": query_oracle.targets.topic, "bootstrap_servers": brokers}
-        if self.fault.name in ("pause", "expired", "ids-expired"):
-            kafka["transaction_timeout_ms"] = SHORT_TIMEOUT_MS
-        sinks: dict[str, Mapping[str, Any]] = {
-            "kafka": kafka,
-            "postgres": {"url": servers.url("postgres", database, led=led)},
-            "mysql": {"url": servers.url("mysql", database, led=led)},
-            "files": {"path": str(query_oracle.targets.files)},
-        }
-        whole: dict[str, Any] = {
-            "folder": str(servers.folder / f"{self.folder.name}-start{self._starts}"),
-            "checkpoint": str(query_oracle.checkpoint.folder),
-            "source": query_oracle.transfers.topic,
-            "bootstrap_servers": brokers,
-            "sinks": {kind: sinks[kind] for kind in self.family.kinds},
+        expires = self.fault.name in ("pause", "expired", "ids-expired")
+        own = {"transaction_timeout_ms": SHORT_TIMEOUT_MS} if expires else {}
+        whole = {
+            **(query_oracle or self.query_oracle).spec(self.family.log, **own),
+            "folder": str(self.servers.folder / f"{self.folder.name}-start{self._starts}"),
             "group_id": self.group,
-            "log": servers.url(self.family.log, database, led=led) if self.family.log else "",
             "stateful": self.point.name == "state",
         }
-        return JobSpec(**{**whole, **changed})
-
-
-def played(servers: Servers, cell: Cell, seed: int) -> Outcome:
-    """Play a cell and say how it went. Servers may be down and networks broken afterwards: see
-    ``Servers.tidy``.
-    """
-    began_s = time.monotonic()
-    cell_run = CellRun(servers, cell, seed)
-    verdict, told = "green", ""
-    try:
-        cell_run.play()
-    except Exception as error:  # noqa: BLE001  (it is the verdict)
-        void = isinstance(error, HarnessFailure | LocalServerError)
-        verdict, told = "void" if void else "red", f"{type(error).__name__}: {error}"
-        servers.dismiss()
-    finally:
-        cell_run.close()
-    note = "; ".join([*cell_run.notes, *([told] if told else [])])
-    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    seconds = round(time.monotonic() - began_s, 1)
-    return Outcome(cell.name, seed, verdict, note, tuple(cell_run.stops), seconds, at)
+        return Start({**whole, **changed})

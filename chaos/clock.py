@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 import subprocess
 from pathlib import Path
 
 SOURCE = Path(__file__).with_suffix(".c")
 SECONDS = struct.Struct("=q")
-
-
-def buildable() -> bool:
-    return shutil.which("cc") is not None
 
 
 class Clock:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import psycopg
 from confluent_kafka import Producer
 
-from chaos.query_oracle import OracleFailure
 from chaos.servers import Driver, HarnessFailure, LedKafka, full
 from exactum.checkpoint.layout import DECISIONS
 from tests.kit.crash import oracle
+from tests.kit.crash.oracle import OracleFailure
 
 if TYPE_CHECKING:
     from chaos.cell_run import CellRun
@@ -105,7 +105,7 @@ def second_copy(cell_run: CellRun) -> None:
             break
     cell_run.query_oracle.check_so_far()
     cell_run.let_go()
-    first = driver_of(cell_run).ended(cell_run.spec)
+    first = driver_of(cell_run).ended(cell_run.held)
     if first.outcome == "finished":
         cell_run.notes.append("the first had nothing left to do")
     elif first.error != "Fenced" and first.error:
@@ -143,7 +143,7 @@ def network(break_it: Callable[[CellRun], None]) -> Callable[[CellRun], None]:
         break_it(cell_run)
         cell_run.let_go()
         deadline = time.monotonic() + NETWORK_S
-        while time.monotonic() < deadline and cell_run.spec.result is None:
+        while time.monotonic() < deadline and cell_run.held.result is None:
             time.sleep(0.02)
         proxy.heal()
         cell_run.notes.append(
@@ -162,7 +162,7 @@ def disk_full(cell_run: CellRun) -> None:
     with full(cell_run.servers.disk()):
         cell_run.let_go()
         deadline = time.monotonic() + DISK_S
-        while time.monotonic() < deadline and cell_run.spec.result is None:
+        while time.monotonic() < deadline and cell_run.held.result is None:
             time.sleep(0.02)
 
 

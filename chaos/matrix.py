@@ -11,138 +11,97 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Point:
-    """A moment of an epoch: ``step`` and ``when`` of ``tests/crash/deaths.py``; ``nth`` is added by
-    the cell_run.
+    """A moment of an epoch: ``step`` and ``when`` of ``tests/kit/crash/deaths.py``; ``nth`` is
+    added by the cell_run. ``rows``: a transaction of the epoch is open.
     """
 
     name: str
-    title: str
     step: str
     when: str
-    where: str
-    """``driver`` or ``task``."""
-    decided: bool = False
-    """The epoch's COMMIT is on record, and its sinks are not all committed for certain."""
+    where: str = "driver"
     rows: bool = False
-    """A transaction of the epoch is open."""
 
 
 POINTS: Sequence[Point] = (
-    Point("start", "a start has done nothing yet", "list_open", "before", "driver"),
-    Point(
-        "recovery",
-        "a start finds a decided epoch",
-        "commit",
-        "before",
-        "driver",
-        decided=True,
-        rows=True,
-    ),
-    Point("planned", "offsets are planned", "batch", "before", "driver"),
-    Point("reading", "a task has read, and written nothing", "reading", "before", "task"),
-    Point("begun", "a task is about to write", "write", "before", "task"),
-    Point("mid-write", "a task has rows in its transaction", "write", "after", "task", rows=True),
-    Point("state", "state is written (a stateful query)", "prepare", "before", "task", rows=True),
-    Point("preparing", "a task is about to prepare", "prepare", "before", "task", rows=True),
-    Point(
-        "flushed", "a task has prepared, which is to flush", "prepare", "after", "task", rows=True
-    ),
-    Point("prepared", "all tasks have prepared", "verify", "before", "driver", rows=True),
-    Point("verified", "all is ready to be decided", "decide", "before", "driver", rows=True),
-    Point(
-        "decided", "the decision is on record", "decide", "after", "driver", decided=True, rows=True
-    ),
-    Point(
-        "committing",
-        "a sink is about to commit",
-        "commit",
-        "before",
-        "driver",
-        decided=True,
-        rows=True,
-    ),
-    Point(
-        "half",
-        "between two commits of one sink",
-        "commit",
-        "half",
-        "driver",
-        decided=True,
-        rows=True,
-    ),
-    Point(
-        "between",
-        "one sink has committed, others have not",
-        "commit",
-        "after",
-        "driver",
-        decided=True,
-        rows=True,
-    ),
-    Point("committed", "all are committed, Spark does not know", "batch", "after", "driver"),
-    Point("logged", "Spark has written its commit log", "batch", "before", "driver"),
-    Point("mirrored", "the group's offsets are committed", "batch", "before", "driver"),
-    Point(
-        "savepoint",
-        "between two epochs, and half of a savepoint is copied",
-        "batch",
-        "before",
-        "driver",
-    ),
+    # a start has done nothing yet
+    Point("start", "list_open", "before"),
+    # a start finds a decided epoch
+    Point("recovery", "commit", "before", rows=True),
+    # offsets are planned
+    Point("planned", "batch", "before"),
+    # a task has read, and written nothing
+    Point("reading", "reading", "before", "task"),
+    Point("begun", "write", "before", "task"),
+    Point("mid-write", "write", "after", "task", rows=True),
+    # state is written, of a stateful query
+    Point("state", "prepare", "before", "task", rows=True),
+    Point("preparing", "prepare", "before", "task", rows=True),
+    # a task has prepared, which is to flush
+    Point("flushed", "prepare", "after", "task", rows=True),
+    # all tasks have prepared
+    Point("prepared", "verify", "before", rows=True),
+    Point("verified", "decide", "before", rows=True),
+    Point("decided", "decide", "after", rows=True),
+    Point("committing", "commit", "before", rows=True),
+    # between two commits of one sink
+    Point("half", "commit", "half", rows=True),
+    # one sink has committed, others have not
+    Point("between", "commit", "after", rows=True),
+    # all are committed, Spark does not know
+    Point("committed", "batch", "after"),
+    # Spark has written its commit log
+    Point("logged", "batch", "before"),
+    # the group's offsets are committed
+    Point("mirrored", "batch", "before"),
+    # between two epochs, and half of a savepoint is copied
+    Point("savepoint", "batch", "before"),
 )
 
 
 @dataclass(frozen=True)
 class Fault:
-    """``on``: the servers that it is about; empty: the driver, the disk or the checkpoint."""
+    """What README.md says of it. ``server``: which it is about; empty: the driver, the disk or the
+    checkpoint. ``kind``: kill, pause, rival, network, disk, checkpoint, expiry or clock.
+    """
 
     name: str
-    title: str
     kind: str
-    """``kill``, ``pause``, ``rival``, ``network``, ``disk``, ``checkpoint``, ``expiry`` or
-    ``clock``.
-    """
     server: str = ""
 
 
 FAULTS: Sequence[Fault] = (
-    Fault("kill-driver", "SIGKILL of the driver and all below it", "kill"),
-    Fault("kill-worker", "SIGKILL of Python workers", "kill"),
-    Fault("kill-broker", "SIGKILL of the broker", "kill", "kafka"),
-    Fault("kill-postgres", "SIGKILL of PostgreSQL", "kill", "postgres"),
-    Fault("kill-mariadb", "SIGKILL of MariaDB", "kill", "mysql"),
-    Fault("pause", "SIGSTOP past the transaction timeout, and on", "pause"),
-    Fault("second-copy", "a second copy of the job", "rival"),
-    Fault("foreign-init", "a foreign init_transactions with our id", "rival", "kafka"),
-    Fault("reply-lost", "the server's replies are lost", "network"),
-    Fault("delayed", "every request and reply is late", "network"),
-    Fault("reset", "every connection is reset", "network"),
-    Fault("cut", "the network between driver and server is cut, then whole", "network"),
-    Fault("half-open", "the server has closed, the driver does not know", "network"),
-    Fault("disk-full", "no room for checkpoint, decisions and files", "disk"),
-    Fault("truncated", "killed, and the newest file of the checkpoint is cut short", "checkpoint"),
-    Fault("missing", "killed, and the newest file of the checkpoint is gone", "checkpoint"),
-    Fault("other-query", "killed, and the checkpoint has another query's files", "checkpoint"),
-    Fault("expired", "the broker times the transaction out", "expiry", "kafka"),
-    Fault(
-        "ids-expired",
-        "killed, and the broker has forgotten our transactional ids",
-        "expiry",
-        "kafka",
-    ),
-    Fault("clock", "the driver's clock moves an hour", "clock"),
+    Fault("kill-driver", "kill"),
+    Fault("kill-worker", "kill"),
+    Fault("kill-broker", "kill", "kafka"),
+    Fault("kill-postgres", "kill", "postgres"),
+    Fault("kill-mariadb", "kill", "mysql"),
+    Fault("pause", "pause"),
+    Fault("second-copy", "rival"),
+    Fault("foreign-init", "rival", "kafka"),
+    Fault("reply-lost", "network"),
+    Fault("delayed", "network"),
+    Fault("reset", "network"),
+    Fault("cut", "network"),
+    Fault("half-open", "network"),
+    Fault("disk-full", "disk"),
+    Fault("truncated", "checkpoint"),
+    Fault("missing", "checkpoint"),
+    Fault("other-query", "checkpoint"),
+    Fault("expired", "expiry", "kafka"),
+    Fault("ids-expired", "expiry", "kafka"),
+    Fault("clock", "clock"),
 )
 
 
 @dataclass(frozen=True)
 class Family:
-    """One way to write: ``kinds`` of sinks."""
+    """One way to write: ``kinds`` of sinks. ``log``: the server that has the decision log; empty:
+    the checkpoint's folder.
+    """
 
     name: str
-    title: str
     kinds: Sequence[str]
     log: str = ""
-    """The server that has the decision log; empty: the checkpoint's folder."""
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -155,21 +114,12 @@ class Family:
 
 
 FAMILIES: Sequence[Family] = (
-    Family("kafka", "Kafka", ("kafka",)),
-    Family("postgres", "PostgreSQL", ("postgres",)),
-    Family("mariadb", "MariaDB", ("mysql",)),
-    Family("files", "Files", ("files",)),
-    Family(
-        "all",
-        "Kafka, PostgreSQL, MariaDB and files in one epoch",
-        ("kafka", "postgres", "mysql", "files"),
-    ),
-    Family(
-        "postgres-log",
-        "PostgreSQL, with the decisions in it too",
-        ("postgres",),
-        "postgres",
-    ),
+    Family("kafka", ("kafka",)),
+    Family("postgres", ("postgres",)),
+    Family("mariadb", ("mysql",)),
+    Family("files", ("files",)),
+    Family("all", ("kafka", "postgres", "mysql", "files")),
+    Family("postgres-log", ("postgres",), "postgres"),
 )
 
 POINT = {point.name: point for point in POINTS}
@@ -194,9 +144,7 @@ class Cell:
         family, _, rest = name.partition(":")
         point, _, fault = rest.partition(":")
         if family not in FAMILY or point not in POINT or fault not in FAULT:
-            raise ValueError(
-                f"no cell {name!r}: a cell is sink:point:fault, see python -m chaos --list"
-            )
+            raise ValueError(f"no cell {name!r}: a cell is sink:point:fault: chaos/matrix.py")
         return cls(family, point, fault)
 
     @property

@@ -11,24 +11,26 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from chaos.servers import Servers
 from exactum.checkpoint.layout import DECISIONS
 from tests.kit.crash import oracle
-from tests.kit.targets.ledger import Posting, Targets, Transfers
+from tests.kit.crash.jobs import named
+from tests.kit.crash.oracle import OracleFailure
+from tests.kit.targets.bank import bank
+from tests.kit.targets.ledger import Posting, Targets, Transfers, check_shown
 
 GROUP_TIMEOUT_S = 30.0
 PRODUCE_TIMEOUT_S = 240.0
 """The broker may be killed meanwhile, and be slow to come back."""
 SHOWN_MAX = 3
-LEDGERS = {"kafka": "in_kafka", "postgres": "in_postgres", "mysql": "in_mysql", "files": "in_files"}
-
-
-class OracleFailure(AssertionError):
-    """A target shows what it must not, or lacks what it must show."""
+SINKS = frozenset({"kafka", "postgres", "mysql", "files"})
+MAX_OFFSETS = 20
+"""Transfers in an epoch, over all partitions."""
 
 
 @dataclass
@@ -41,8 +43,6 @@ class QueryOracle:
     seed: int
     twice: bool = False
     """Every third transfer is in the input a second time, as after an at-least-once producer."""
-    upstream: QueryOracle | None = None
-    """The query whose output topic is the input of this one."""
     parent: QueryOracle | None = None
     """The query that this one is a fork of: it reads the same transfers, from ``since`` on."""
     since: Mapping[int, int] = field(default_factory=dict)
@@ -52,8 +52,9 @@ class QueryOracle:
 
     def __post_init__(self) -> None:
         number = self.servers.number()
-        other = self.upstream or self.parent
-        self.transfers = other.transfers if other else Transfers(f"transfers-{number}", self.seed)
+        self.transfers = (
+            self.parent.transfers if self.parent else Transfers(f"transfers-{number}", self.seed)
+        )
         self.targets = Targets(
             self.servers.kafka.direct,
             f"postings-{number}",
@@ -65,9 +66,7 @@ class QueryOracle:
 
     def open(self) -> None:
         """Make the topics and tables."""
-        for topic in ([] if self.upstream or self.parent else [self.transfers.topic]) + [
-            self.targets.topic
-        ]:
+        for topic in {self.targets.topic} | (set() if self.parent else {self.transfers.topic}):
             self.servers.kafka.create_topic(topic, partitions=2)
         self.targets.create()
 
@@ -78,18 +77,35 @@ class QueryOracle:
         since = self.checkpoint.ends(batch_id)
         return QueryOracle(self.servers, folder, self.sinks, self.seed, parent=self, since=since)
 
+    def spec(self, log: str = "", **kafka: Any) -> dict[str, Any]:
+        """Of a start of this query, through the proxies. ``log``: the server that has the
+        decisions; ``kafka``: further settings of that sink.
+        """
+        servers, database = self.servers, self.targets.database
+        brokers = servers.led_brokers
+        settings: dict[str, dict[str, Any]] = {
+            "kafka": {"topic": self.targets.topic, "bootstrap_servers": brokers, **kafka},
+            "postgres": {"url": servers.url("postgres", database)},
+            "mysql": {"url": servers.url("mysql", database)},
+            "files": {"path": str(self.targets.files)},
+        }
+        return {
+            "query": named(bank),
+            "checkpoint": str(self.checkpoint.folder),
+            "source": self.transfers.topic,
+            "bootstrap_servers": brokers,
+            "max_offsets": MAX_OFFSETS,
+            "sinks": {kind: settings[kind] for kind in self.sinks},
+            **({"log": servers.url(log, database)} if log else {}),
+        }
+
     @property
     def bootstrap_servers(self) -> str:
         return self.servers.kafka.direct
 
     @property
-    def source(self) -> str:
-        """The input topic."""
-        return self.upstream.targets.topic if self.upstream else self.transfers.topic
-
-    @property
     def checkpoint(self) -> oracle.Checkpoint:
-        return oracle.Checkpoint(self.folder / "checkpoint", self.source)
+        return oracle.Checkpoint(self.folder / "checkpoint", self.transfers.topic)
 
     @property
     def query_id(self) -> str:
@@ -103,8 +119,6 @@ class QueryOracle:
 
     def _again(self, first: int) -> None:
         """Send every third transfer from ``first`` once more, and count it once."""
-        from confluent_kafka import Producer
-
         chance = random.Random(self.seed)
         producer = Producer(
             {
@@ -126,18 +140,13 @@ class QueryOracle:
 
     # ---- what is there ---------------------------------------------------------------------------
 
-    def read(self) -> dict[str, list[Posting]]:
-        """What each target of the query shows to its readers now."""
-        return {sink: getattr(self.targets, LEDGERS[sink])() for sink in self.sinks}
-
     def check_so_far(self) -> None:
         """At any moment: nothing twice, nothing that nobody transferred, nothing of an epoch that
         is not decided.
         """
         allowed = self._allowed()
-        for sink, postings in self.read().items():
-            found = Counter(postings)
-            early = found - allowed
+        for sink, postings in self.targets.read(SINKS - {*self.sinks}).items():
+            early = Counter(postings) - allowed
             if early:
                 raise OracleFailure(
                     f"{sink} shows {early.total()} postings too many or too early: "
@@ -149,34 +158,20 @@ class QueryOracle:
         them.
         """
         logged = (self.checkpoint.folder / DECISIONS).exists()
-        if self.twice or self.upstream or not logged:
+        if self.twice or not logged:
             return Counter(self.transfers.postings)
         return Counter(self.transfers.before(self.checkpoint.ends(self.checkpoint.decided())))
 
     def check_exact(self) -> None:
         """At rest: every posting once in each target, nothing left open, prepared or staged."""
         # first: the broker makes visible what is committed a moment after it says so
-        self.check_at_rest()
+        if "kafka" in self.sinks:
+            oracle.check_at_rest(self.bootstrap_servers, [self.targets.topic], self.query_id)
         expected = Counter(self.transfers.postings) - Counter(self.transfers.before(self.since))
-        for sink, postings in self.read().items():
-            found = Counter(postings)
-            lost, extra = expected - found, found - expected
-            if lost or extra:
-                raise OracleFailure(
-                    f"{sink}: {lost.total()} of {expected.total()} postings lost "
-                    f"{sorted(lost)[:SHOWN_MAX]}, {extra.total()} too many "
-                    f"{sorted(extra)[:SHOWN_MAX]}"
-                )
-            if sum(amount for _, _, amount in postings):
-                raise OracleFailure(f"{sink}: the amounts do not add up to nought")
+        check_shown(self.targets, expected.elements(), SINKS - {*self.sinks})
         left = {server: what for server, what in self.targets.left_over().items() if what}
         if left:
             raise OracleFailure(f"left over: {left}")
-
-    def check_at_rest(self) -> None:
-        """No transaction of the query is open in Kafka, and nothing is hidden by one."""
-        if "kafka" in self.sinks:
-            oracle.check_at_rest(self.bootstrap_servers, [self.targets.topic], self.query_id)
 
     def reader(self) -> oracle.CommittedReader:
         """Runs all through the faults; knows the topic of the Kafka sink."""
@@ -188,8 +183,7 @@ class QueryOracle:
             reader.caught_up(), oracle.read_all(self.bootstrap_servers, [self.targets.topic])
         )
 
-    # ---- the consumer group
-    # ------------------------------------------------------------------------
+    # ---- the consumer group ----------------------------------------------------------------------
 
     def group_offsets(self, group: str) -> dict[int, int]:
         asked = ConsumerGroupTopicPartitions(

@@ -5,23 +5,19 @@ exact.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chaos.savepoint_process import Made
-from chaos.servers import HarnessFailure, environment
+from chaos.servers import environment
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.storage.folder import Folder
+from tests.kit.process_tree import ProcessTree
 
 if TYPE_CHECKING:
     from chaos.cell_run import CellRun
 
-TIMEOUT_S = 120.0
-POLL_S = 0.02
 EXCUSED = {"checkpoint": frozenset({"CheckpointRefused"}), "disk": frozenset({"Unavailable"})}
 """With what a savepoint may be refused, by the kind of the fault. The others do not touch what
 it copies.
@@ -41,23 +37,14 @@ class Savepoint:
         self._folder = cell_run.servers.folder / f"{cell_run.folder.name}-savepoint"
         self._folder.mkdir()
         checkpoint = cell_run.query_oracle.checkpoint.folder
-        self._log = self._folder / "log"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "chaos.savepoint_process",
-                    str(checkpoint),
-                    str(self._path),
-                    str(self._folder),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment(),
-            )
-        self._until(self._folder / "reached")
+        words = [sys.executable, "-m", "chaos.savepoint_process"]
+        self._process = ProcessTree(
+            [*words, checkpoint, self._path, self._folder],
+            self._folder / "log",
+            self._folder,
+            environment(),
+        )
+        self._until("reached")
 
     def let_go(self) -> None:
         (self._folder / "go").touch()
@@ -65,13 +52,12 @@ class Savepoint:
     def close(self) -> None:
         """End the process, whatever it does."""
         self._process.kill()
-        self._process.wait()
 
     def made(self) -> Made:
         """How it ended; it is let go for that."""
         self.let_go()
-        self._until(self._folder / "result")
-        self._process.wait(TIMEOUT_S)
+        self._until("result")
+        self._process.wait()
         return Made(**json.loads((self._folder / "result").read_text()))
 
     def check(self) -> None:
@@ -102,14 +88,5 @@ class Savepoint:
         fork.check_exact()
         cell_run.notes.append(f"savepoint of epoch {made.batch_id}, its fork is exact")
 
-    def _until(self, path: Path) -> None:
-        deadline = time.monotonic() + TIMEOUT_S
-        while not path.exists():
-            if time.monotonic() > deadline or (
-                self._process.poll() is not None and not path.exists()
-            ):
-                raise HarnessFailure(
-                    f"no {path.name} of the savepoint: "
-                    f"{self._log.read_text(errors='replace')[-1000:]}"
-                )
-            time.sleep(POLL_S)
+    def _until(self, name: str) -> None:
+        self._process.until((self._folder / name).exists, f"{name} is there")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from chaos.job_spec import appear
+from chaos.start import appear
 from exactum.checkpoint.savepoint import create
 from exactum.checkpoint.savepoint.manifest import Copied, copy_files
 from exactum.errors import ExactumError

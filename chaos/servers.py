@@ -13,10 +13,8 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 
@@ -24,20 +22,19 @@ import psutil
 
 from chaos import ROOT
 from chaos.clock import Clock
-from chaos.job_spec import JobSpec, Result
 from chaos.proxy import HOST, Proxy
+from chaos.start import Result, Start, appear
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
-from exactum.ops.processes import members
 from tests.kit import environment as kit
-from tests.kit.process_tree import signal_session
+from tests.kit.crash.jobs import command
+from tests.kit.process_tree import ProcessTree
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 
 START_TIMEOUT_S = 600.0
-SPEC_TIMEOUT_S = 600.0
-POLL_S = 0.01
-LOG_TAIL_CHARACTERS = 4_000
+MASTER = "local[2,3]"
+"""Two tasks at a time; one whose worker is killed is tried again."""
 DISK_BYTES = 24 * 1024 * 1024
 
 BROKER = {
@@ -63,10 +60,6 @@ class HarnessFailure(Exception):
     """The play could not be given: says nothing about exactum."""
 
 
-class Stuck(AssertionError):
-    """A query did not come to its end, or its process died of nothing that was planned."""
-
-
 class LedKafka(LocalKafka):
     """A broker whose clients' listener is advertised at another port, so that every client of it
     goes through there.
@@ -87,98 +80,42 @@ def environment() -> dict[str, str]:
     return {**kit.environment(), "PYTHONPATH": path}
 
 
-class Driver:
-    """One driver process with everything below it: a session of its own, so that nothing survives
-    it.
-    """
+class Driver(ProcessTree):
+    """One driver process with everything below it, which runs one query after another."""
 
     def __init__(self, folder: Path, own: Mapping[str, str]) -> None:
         self.folder = folder
         self._inbox = folder / "inbox"
         self._inbox.mkdir(parents=True)
         self._count = 0
-        self._log = folder / "log"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "chaos.driver", str(self._inbox)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                cwd=folder,
-                env={
-                    **environment(),
-                    "PYSPARK_PYTHON": sys.executable,
-                    "SPARK_LOCAL_DIRS": str(folder / "spark"),
-                    "SPARK_SUBMIT_OPTS": " ".join(SMALL_OPTIONS),
-                    **own,
-                },
-            )
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
+        variables = {
+            **environment(),
+            "SPARK_LOCAL_DIRS": str(folder / "spark"),
+            "SPARK_SUBMIT_OPTS": " ".join(SMALL_OPTIONS),
+            **own,
+        }
+        words = command(self._inbox, {"master": MASTER})
+        super().__init__(words, folder / "log", folder, variables)
 
     @property
     def ready(self) -> bool:
         return (self._inbox / "ready").exists()
 
-    @property
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
-
-    def begin(self, spec: JobSpec) -> None:
-        """Give it a spec; it begins when those before it have ended."""
-        spec.give(self._inbox, self._count)
+    def begin(self, start: Start) -> None:
+        """It begins when those before it have ended."""
+        start.folder.mkdir(parents=True)
+        appear(self._inbox / f"{self._count}.json", start.spec)
         self._count += 1
 
-    def until(
-        self, reached: Callable[[], bool], what: str, timeout_s: float = SPEC_TIMEOUT_S
-    ) -> None:
-        """Wait until ``reached``.
-
-        Raises:
-            Stuck: the process ends before, or it takes too long.
-        """
-        deadline = time.monotonic() + timeout_s
-        while not reached():
-            if not self.alive and not reached():
-                raise Stuck(
-                    f"the driver ended with {self._process.returncode} before {what}: {self._end()}"
-                )
-            if time.monotonic() > deadline:
-                raise Stuck(f"not within {timeout_s:.0f} s: {what}: {self._end()}")
-            time.sleep(POLL_S)
-
-    def ended(self, spec: JobSpec, timeout_s: float = SPEC_TIMEOUT_S) -> Result:
-        self.until(lambda: spec.result is not None, f"the end of {spec.folder}", timeout_s)
-        result = spec.result
-        if result is None:
-            raise Stuck(f"{spec.folder} lost its result")
-        return result
-
-    # ---- what is done to it --------------------------------------------------------------------
-
-    def kill(self) -> None:
-        """SIGKILL the whole tree in one moment, as when the machine loses power. Idempotent."""
-        signal_session(self.pid, signal.SIGSTOP)
-        signal_session(self.pid, signal.SIGKILL)
-        self._process.wait(30)
-
-    def pause(self) -> None:
-        signal_session(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        signal_session(self.pid, signal.SIGCONT)
+    def ended(self, start: Start) -> Result:
+        self.until(lambda: start.result is not None, f"the end of {start.folder}")
+        assert start.result is not None
+        return start.result
 
     def workers(self) -> list[int]:
         """The Python workers; not the process that forks them."""
         found = []
-        for process in map(psutil.Process, members(self.pid)):
+        for process in map(psutil.Process, self.members()):
             with contextlib.suppress(psutil.Error):  # it has ended
                 parent = process.parent()
                 if parent is not None and all(map(_is_worker_program, (process, parent))):
@@ -192,9 +129,6 @@ class Driver:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return len(workers)
-
-    def _end(self) -> str:
-        return self.log[-LOG_TAIL_CHARACTERS:]
 
 
 def _is_worker_program(process: psutil.Process) -> bool:
@@ -265,11 +199,10 @@ class Servers:
     def led_brokers(self) -> str:
         return f"{HOST}:{self.proxies['kafka'].port}"
 
-    def url(self, name: str, database: str, *, led: bool = True) -> str:
-        """Of a database on one of the servers; ``led``: through its proxy."""
+    def url(self, name: str, database: str) -> str:
+        """Of a database on one of the servers, through its proxy."""
         server = self.postgres if name == "postgres" else self.mysql
-        url = server.url_of(database)
-        return url.replace(f":{server.port}/", f":{self.proxies[name].port}/") if led else url
+        return server.url_of(database).replace(f":{server.port}/", f":{self.proxies[name].port}/")
 
     def tidy(self) -> None:
         """All servers run and every network is whole: what the next cell begins with."""
@@ -322,15 +255,9 @@ class Servers:
         driver = self._drivers[nth]
         try:
             driver.until(lambda: driver.ready, "it is ready", START_TIMEOUT_S)
-        except Stuck as error:
+        except AssertionError as error:
             raise HarnessFailure(str(error)) from error
         return driver
-
-    def dismiss(self) -> None:
-        """Kill every driver process: after a play that went wrong nobody knows what they do."""
-        for driver in self._drivers:
-            driver.kill()
-        self._drivers.clear()
 
 
 @contextlib.contextmanager

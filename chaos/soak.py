@@ -1,11 +1,8 @@
-"""``python -m chaos.soak``: random faults, drawn anew every few seconds, over two queries in a row;
-checkers all along.
+"""``python -m chaos.soak``: random faults, drawn anew every few seconds, over the bank's query,
+which writes to Kafka, PostgreSQL, MariaDB and files in each epoch; checkers all along.
 
-    transfers --bank--> topic, PostgreSQL, files
-              the topic --chained--> another topic, another database
-
-A quarter of the rounds have no fault, so that the queries recover. At the end everything is healed,
-the input ends, the queries run dry, and every target must be exact. A failure prints the seed and
+A quarter of the rounds have no fault, so that the query recovers. At the end everything is healed,
+the input ends, the query runs dry, and every target must be exact. A failure prints the seed and
 the timeline of faults and events.
 """
 
@@ -18,26 +15,29 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import duckdb
 import psycopg
+import pymysql
+from confluent_kafka import KafkaException, Producer
+from kafka.errors import KafkaError
 
-from chaos.job_spec import JobSpec
-from chaos.query_oracle import OracleFailure, QueryOracle
+from chaos.cell_run import MAY_BE_STARTED_AGAIN, WrongStop
+from chaos.query_oracle import SINKS, QueryOracle
 from chaos.servers import Driver, HarnessFailure, Servers
-from chaos.soak_faults import FAULTS
-from chaos.soak_supervisor import Supervisor, Timeline
+from chaos.start import Result, Start
 from tests.kit.crash import oracle
+from tests.kit.crash.oracle import OracleFailure
+from tests.kit.targets.ledger import Posting
 
 SEED = 7
 ROUND_S = (2.0, 6.0)
 REST_S = (0.5, 2.0)
 QUIET_SHARE = 0.25
 FAULTS_MAX = 3
+FIRST_START_S = 240.0
+STARTS_MAX = 10
 POLL_S = 0.05
 CHECK_EVERY_S = 2.0
 PRODUCE_EVERY_S = 0.4
@@ -45,237 +45,261 @@ TRANSFERS_EACH = 10
 MAX_OFFSETS = 200
 TIMEOUT_MS = 20_000
 """Of Kafka's transactions: longer than any round, so that only a pile of faults outlasts it."""
+EXCUSED = MAY_BE_STARTED_AGAIN | {"Fenced", "Spark"}
+"""Errors after which the query is started again."""
 
 
-@dataclass
 class Soak:
     """One run."""
 
-    servers: Servers
-    seed: int
-    minutes: float
-    timeline: Timeline = field(default_factory=Timeline)
-    rounds: int = 0
-    struck: Counter[str] = field(default_factory=Counter)
-    copy: tuple[Supervisor, JobSpec] | None = None
-    """The query that runs twice, and its second copy."""
-
-    def __post_init__(self) -> None:
-        self.chance = random.Random(self.seed)
+    def __init__(self, servers: Servers, seed: int, minutes: float) -> None:
+        self.servers = servers
+        self.minutes = minutes
+        self.chance = random.Random(seed)
+        self.timeline: list[str] = []
+        self.driver, self.understudy = servers.hire(), servers.hire()
+        self.start: Start | None = None
+        self.copy: Start | None = None
+        """The second copy of the query, in the process of ``understudy``."""
+        self._began_s = time.monotonic()
+        self._starts = 0
         self._ending = threading.Event()
         self._failures: list[BaseException] = []
-        self._understudy = self.servers.hire()
-        self._files: set[Path] = set()
-        self._in_files: Counter[Any] = Counter()
-        self._rows: dict[str, int] = {}
-        self._read: dict[str, int] = {}
+        self._seen: dict[str, Counter[Posting]] = {}
+        folder = servers.folder / "soak"
+        folder.mkdir()
+        self.query_oracle = QueryOracle(servers, folder, sorted(SINKS), seed)
 
-        def query_oracle(
-            name: str, sinks: Sequence[str], upstream: QueryOracle | None = None
-        ) -> QueryOracle:
-            folder = self.servers.folder / name
-            folder.mkdir()
-            return QueryOracle(self.servers, folder, sinks, self.seed, upstream=upstream)
-
-        self.bank = query_oracle("bank", ("kafka", "postgres", "files"))
-        self.chained = query_oracle("chained", ("kafka", "postgres"), self.bank)
-
-    # ---- the whole of it -------------------------------------------------------------------------
+    def note(self, text: str) -> None:
+        self.timeline.append(f"{time.monotonic() - self._began_s:7.1f} s  {text}")
+        print(self.timeline[-1], flush=True)
 
     def run(self) -> None:
         """Raises AssertionError when something was seen that must not be."""
-        for query_oracle in (self.bank, self.chained):
-            query_oracle.open()
-        supervisors = [
-            Supervisor("bank", self.servers, self.bank, self._spec(self.bank), self.timeline),
-            Supervisor(
-                "chained",
-                self.servers,
-                self.chained,
-                self._spec(self.chained, chained=True),
-                self.timeline,
-            ),
-        ]
+        self.query_oracle.open()
         threads = [
-            threading.Thread(target=self._guarded, args=(work,))
-            for work in (self._produce, self._check_often)
+            threading.Thread(target=self._repeat, args=(work, pause_s))
+            for work, pause_s in ((self._produce, PRODUCE_EVERY_S), (self._check, CHECK_EVERY_S))
         ]
-        with self.bank.reader() as first, self.chained.reader() as second:
-            self._readers = {"bank": first, "chained": second}
+        with self.query_oracle.reader() as self.reader:
             for thread in threads:
                 thread.start()
             try:
-                self._rounds(supervisors)
-                self.timeline.note("quiet: everything is healed, the input ends")
+                self._rounds()
+                self.note("quiet: everything is healed, the input ends")
             finally:
                 self._ending.set()
                 for thread in threads:
                     thread.join()
             self._raise()
-            if self.copy is not None:
-                self.understudy().ended(self.copy[1])
-                self._look_at_copy()
-            for supervisor in supervisors:
-                supervisor.run_dry()
-                # the next one reads what this one has written
-                supervisor.query_oracle.check_at_rest()
-                self.timeline.note(f"{supervisor.name}: dry")
-            self._check_now()
-            for query_oracle, reader in ((self.bank, first), (self.chained, second)):
-                query_oracle.check_exact()
-                query_oracle.check_reader(reader)
-        self.timeline.note(
-            f"exact: {self.bank.transfers.count} transfers, {self.rounds} rounds, "
-            f"{sum(self.struck.values())} faults, "
-            f"{', '.join(f'{s.name} started {s.starts} times' for s in supervisors)}"
-        )
+            self._run_dry()
+            self._check()
+            self.query_oracle.check_exact()
+            self.query_oracle.check_reader(self.reader)
+        self.note(f"exact: {self.query_oracle.transfers.count} transfers, {self._starts} starts")
 
-    def _spec(self, query_oracle: QueryOracle, *, chained: bool = False) -> dict[str, Any]:
-        servers, database = self.servers, query_oracle.targets.database
-        kafka = {
-            "topic": query_oracle.targets.topic,
-            "bootstrap_servers": servers.led_brokers,
-            "transaction_timeout_ms": TIMEOUT_MS,
-        }
-        sinks = {
-            "kafka": kafka,
-            "postgres": {"url": servers.url("postgres", database)},
-            "files": {"path": str(query_oracle.targets.files)},
-        }
-        return {
-            "checkpoint": str(query_oracle.checkpoint.folder),
-            "source": query_oracle.source,
-            "bootstrap_servers": servers.led_brokers,
-            "sinks": {kind: sinks[kind] for kind in query_oracle.sinks},
-            "chained": chained,
-            "max_offsets": MAX_OFFSETS,
-        }
+    # ---- the rounds ------------------------------------------------------------------------------
 
-    def _rounds(self, supervisors: Sequence[Supervisor]) -> None:
-        self._watch(
-            supervisors,
-            lambda: all(
-                s.starts and s.query_oracle.checkpoint.folder.exists() for s in supervisors
-            ),
-            240,
-        )
+    def _rounds(self) -> None:
+        self._watch(self.query_oracle.checkpoint.folder.exists, FIRST_START_S)
         deadline = time.monotonic() + 60 * self.minutes
         while time.monotonic() < deadline:
-            self.rounds += 1
             drawn: list[str] = []
             if self.chance.random() >= QUIET_SHARE:
                 drawn = self.chance.sample(sorted(FAULTS), self.chance.randint(1, FAULTS_MAX))
             lasts_s = self.chance.uniform(*ROUND_S)
-            self.timeline.note(
-                f"round {self.rounds}: {', '.join(drawn) or 'no fault'}, {lasts_s:.1f} s"
-            )
+            self.note(f"a round of {lasts_s:.1f} s: {', '.join(drawn) or 'no fault'}")
             with contextlib.ExitStack() as healing:
                 for name in drawn:
-                    self.struck[name] += 1
-                    FAULTS[name](self, self.chance.choice(list(supervisors)), healing)
-                self._watch(supervisors, lambda: False, lasts_s)
+                    FAULTS[name](self, healing)
+                self._watch(lambda: False, lasts_s)
             self.servers.tidy()
-            self._watch(supervisors, lambda: False, self.chance.uniform(*REST_S))
+            self._watch(lambda: False, self.chance.uniform(*REST_S))
 
-    def understudy(self) -> Driver:
-        """The driver process of second copies."""
-        if not self._understudy.alive:
-            self._understudy = self.servers.hire()
-        return self._understudy
-
-    def _look_at_copy(self) -> None:
-        if self.copy is not None and (result := self.copy[1].result) is not None:
-            self.timeline.note("  the second copy has ended")
-            self.copy[0].judge(result)
-            self.copy = None
-
-    def _watch(
-        self, supervisors: Sequence[Supervisor], done: Callable[[], bool], seconds: float
-    ) -> None:
-        """Let time pass, and keep the queries running."""
+    def _watch(self, done: Callable[[], bool], seconds: float) -> None:
+        """Let time pass, and keep the query running."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not done():
-            for supervisor in supervisors:
-                supervisor.look()
-            self._look_at_copy()
+            self._keep_running()
+            if self.copy is not None and self.copy.result is not None:
+                self.judge(self.copy.result)
+                self.copy = None
             self._raise()
             time.sleep(POLL_S)
+
+    def _keep_running(self) -> None:
+        if not self.driver.alive:
+            self.driver, self.start = self._another(self.driver), None
+        if not self.understudy.alive:
+            self.understudy, self.copy = self._another(self.understudy), None
+        if self.start is not None and self.start.result is not None:
+            self.judge(self.start.result)
+            self.start = None
+        if self.start is None and self.driver.ready:
+            self.start = self.begin(self.driver, drain=False)
+
+    def _another(self, dead: Driver) -> Driver:
+        dead.kill()  # what is left below it
+        self.note("a new driver process")
+        return self.servers.hire()
+
+    def begin(self, driver: Driver, **changed: Any) -> Start:
+        self._starts += 1
+        spec = self.query_oracle.spec(transaction_timeout_ms=TIMEOUT_MS)
+        folder = str(self.query_oracle.folder / f"start{self._starts}")
+        start = Start({**spec, "folder": folder, "max_offsets": MAX_OFFSETS, **changed})
+        driver.begin(start)
+        self.note(f"start {self._starts}")
+        return start
+
+    def judge(self, result: Result) -> None:
+        """Raises WrongStop for an error that no fault excuses."""
+        if result.outcome == "failed":
+            self.note(f"stopped: {result.kind}: {result.message[:160]!r}")
+            if result.kind not in EXCUSED:
+                raise WrongStop(f"it stopped with {result.kind}: {result.message}")
+
+    def _run_dry(self) -> None:
+        """Stop what runs, and start the query until it has read everything."""
+        for driver, start in ((self.understudy, self.copy), (self.driver, self.start)):
+            if start is not None and driver.alive:
+                start.stop()
+                self.judge(driver.ended(start))
+        for _ in range(STARTS_MAX):
+            if not self.driver.alive:
+                self.driver = self._another(self.driver)
+            self.driver.until(lambda: self.driver.ready, "it is ready")
+            result = self.driver.ended(self.begin(self.driver, max_offsets=100_000))
+            self.judge(result)
+            if result.outcome == "finished":
+                return
+        raise WrongStop(f"it did not finish in {STARTS_MAX} starts")
+
+    # ---- who works all along ---------------------------------------------------------------------
+
+    def _repeat(self, work: Callable[[], None], pause_s: float) -> None:
+        try:
+            while not self._ending.is_set():
+                began_s = time.monotonic()
+                work()
+                # What is looked at grows: a look takes half of the time at most.
+                self._ending.wait(max(pause_s, time.monotonic() - began_s))
+        except BaseException as error:  # noqa: BLE001  (the first thread raises it)
+            self._failures.append(error)
 
     def _raise(self) -> None:
         if self._failures:
             raise self._failures[0]
 
-    def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            while not self._ending.is_set():
-                work()
-        except BaseException as error:  # noqa: BLE001  (the first thread raises it)
-            self._failures.append(error)
-
-    # ---- who works all along ---------------------------------------------------------------------
-
     def _produce(self) -> None:
-        self.bank.produce(TRANSFERS_EACH)
-        self._ending.wait(PRODUCE_EVERY_S)
+        self.query_oracle.produce(TRANSFERS_EACH)
 
-    def _check_often(self) -> None:
-        self._check_now()
-        self._ending.wait(CHECK_EVERY_S)
-
-    def _check_now(self) -> None:
-        """Nothing twice, nothing that nobody sent, and nothing that was seen is gone."""
-        for query_oracle in (self.bank, self.chained):
-            with contextlib.suppress(psycopg.OperationalError):  # the server is down at the moment
-                self._check_postgres(query_oracle)
-        self._check_files()
-        for name, reader in self._readers.items():
-            if reader.broken:
-                raise OracleFailure(f"{name}: what the reader had seen is gone: {reader.broken}")
-            seen = reader.seen[:]
-            if len(seen) > self._read.get(name, 0):
-                self._read[name] = len(seen)
-                oracle.check_no_duplicates(seen)
-
-    def _check_postgres(self, query_oracle: QueryOracle) -> None:
-        """An epoch is one local transaction there, and a transfer is in one epoch: the sum is
-        nought at any moment.
+    def _check(self) -> None:
+        """Nothing twice, nothing that nobody sent, and nothing that was seen is gone. In a table an
+        epoch is one local transaction: the sum is nought at any moment.
         """
-        url = self.servers.postgres.url_of(query_oracle.targets.database)
-        with psycopg.connect(url, connect_timeout=5) as connection:
-            found = connection.execute(
-                "SELECT count(*), count(DISTINCT (id, account)), coalesce(sum(amount), 0) FROM "
-                "postings"
-            ).fetchone()
-        if found is None:
-            return
-        rows, distinct, amount = found
-        name = query_oracle.targets.database
-        if (
-            rows != distinct
-            or (amount and not query_oracle.upstream)
-            or rows < self._rows.get(name, 0)
+        targets = self.query_oracle.targets
+        for sink, read in (
+            ("postgres", targets.in_postgres),
+            ("mysql", targets.in_mysql),
+            ("files", targets.in_files),
         ):
-            raise OracleFailure(
-                f"{name}: {rows} rows, {distinct} of them different, sum {amount}, {self._rows} "
-                "before"
-            )
-        self._rows[name] = rows
+            try:
+                found = Counter(read())
+            except (psycopg.OperationalError, pymysql.Error):  # it is down at the moment
+                continue
+            before, self._seen[sink] = self._seen.get(sink, Counter()), found
+            more, gone = found - Counter(self.query_oracle.transfers.postings), before - found
+            if more or gone:
+                raise OracleFailure(f"{sink}: {more.total()} too many, {gone.total()} gone")
+            balance = sum(amount for _, _, amount in found.elements())
+            if balance and sink != "files":
+                raise OracleFailure(f"{sink}: the amounts do not add up to nought")
+        if self.reader.broken:
+            raise OracleFailure(f"what the reader had seen is gone: {self.reader.broken}")
+        oracle.check_no_duplicates(self.reader.seen[:])
 
-    def _check_files(self) -> None:
-        """Published files stay; what is new is counted."""
-        there = set(self.bank.targets.files.glob("account=*/*.parquet"))
-        gone, new = self._files - there, there - self._files
-        if gone:
-            raise OracleFailure(f"published files are gone: {sorted(gone)[:3]}")
-        if new:
-            query = "SELECT id, account, amount FROM read_parquet(?, hive_partitioning=true)"
-            self._in_files.update(
-                duckdb.connect().execute(query, [[str(path) for path in new]]).fetchall()
-            )
-            self._files = there
-            twice = [posting for posting, count in self._in_files.items() if count > 1]
-            if twice:
-                raise OracleFailure(f"files have postings twice: {twice[:3]}")
+
+# ---- the faults: each begins now and is over when ``healing`` closes -----------------------------
+
+Healing = contextlib.ExitStack
+Fault = Callable[[Soak, Healing], None]
+
+
+def kill_driver(soak: Soak, healing: Healing) -> None:
+    soak.driver.kill()
+
+
+def kill_workers(soak: Soak, healing: Healing) -> None:
+    soak.note(f"  {soak.driver.kill_workers()} workers killed")
+
+
+def pause_driver(soak: Soak, healing: Healing) -> None:
+    driver = soak.driver
+    driver.pause()
+    healing.callback(driver.resume)
+
+
+def kill_server(name: str) -> Fault:
+    def kill(soak: Soak, healing: Healing) -> None:
+        server = soak.servers.server(name)
+        server.kill()
+        server.restart()
+
+    return kill
+
+
+def pause_server(name: str) -> Fault:
+    def stop(soak: Soak, healing: Healing) -> None:
+        server = soak.servers.server(name)
+        server.pause()
+        healing.callback(server.resume)
+
+    return stop
+
+
+def network(name: str, how: str) -> Fault:
+    def break_it(soak: Soak, healing: Healing) -> None:
+        proxy = soak.servers.proxies[name]
+        healing.callback(proxy.heal)
+        if how == "delay":
+            proxy.delay(soak.chance.uniform(0.05, 0.5))
+        else:
+            getattr(proxy, how)()
+
+    return break_it
+
+
+def second_copy(soak: Soak, healing: Healing) -> None:
+    """Another driver process runs the same query for this round; the two fence each other."""
+    if soak.copy is not None or not soak.understudy.ready:
+        soak.note("  no second copy: its process is busy or at its start")
+        return
+    soak.copy = soak.begin(soak.understudy, drain=False)
+    healing.callback(soak.copy.stop)
+
+
+def foreign_init(soak: Soak, healing: Healing) -> None:
+    # The broker may be away at the moment.
+    with contextlib.suppress(KafkaException, KafkaError, OSError):
+        servers = soak.servers.kafka.direct
+        for name in oracle.ongoing(servers, soak.query_oracle.query_id)[:1]:
+            own = {"bootstrap.servers": servers, "transactional.id": name, "log_level": 0}
+            Producer(own).init_transactions(5)
+
+
+STOPPABLE = ("kafka", "postgres", "mysql")
+WAYS = ("reset", "cut", "half_open", "lose_replies", "delay")
+FAULTS: Mapping[str, Fault] = {
+    "kill-driver": kill_driver,
+    "kill-workers": kill_workers,
+    "pause-driver": pause_driver,
+    "second-copy": second_copy,
+    "foreign-init": foreign_init,
+    **{f"kill-{name}": kill_server(name) for name in STOPPABLE},
+    **{f"pause-{name}": pause_server(name) for name in STOPPABLE},
+    **{f"{how}-{name}": network(name, how) for name in STOPPABLE for how in WAYS},
+}
 
 
 def main() -> int:
@@ -289,16 +313,13 @@ def main() -> int:
 
 def soaked(seed: int, minutes: float) -> int:
     """Run it; on failure print the seed and the timeline, and return 1."""
-    with Servers(drivers_ahead=0) as servers:  # each query and the second copies have their own
+    with Servers(drivers_ahead=0) as servers:  # the query and its second copy have their own
         soak = Soak(servers, seed, minutes)
         try:
             soak.run()
         except (AssertionError, HarnessFailure) as error:
-            print(
-                f"\nFAILED with seed {seed}: {type(error).__name__}: {error}\n",
-                *soak.timeline.lines,
-                sep="\n",
-            )
+            print(f"\nFAILED with seed {seed}: {type(error).__name__}: {error}\n")
+            print(*soak.timeline, sep="\n")
             print(f"\nagain: python -m chaos.soak --seed {seed} --minutes {minutes}")
             return 1
     return 0

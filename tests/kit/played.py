@@ -15,7 +15,7 @@ FOLDER = ROOT / ".played"
 def sources_digest() -> str:
     """Names the sources and the tests: a result counts for these alone."""
     digest = hashlib.sha256()
-    for folder in ("src", "tests"):
+    for folder in ("src", "tests", "chaos"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:16]

@@ -55,6 +55,10 @@ class ProcessTree:
             f"{what}\n---- the end of {self._log}:\n{self.log[-LOG_TAIL_CHARACTERS:]}"
         )
 
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
     def members(self) -> set[int]:
         """The processes of its session."""
         return members(self._process.pid)
@@ -87,3 +91,9 @@ class ProcessTree:
         signal_session(self._process.pid, signal.SIGSTOP)
         signal_session(self._process.pid, signal.SIGKILL)
         self._process.wait(WAIT_MAX_S)
+
+    def pause(self) -> None:
+        signal_session(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        signal_session(self._process.pid, signal.SIGCONT)

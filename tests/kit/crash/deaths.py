@@ -53,16 +53,14 @@ class Fault:
 
     ``when`` is before or after its effect; ``half``, of a commit, after the first half of its
     transactions. For a step of a task ``nth`` is the write job of this incarnation, and only its
-    first try fails unless ``tries`` says how many do. ``action``: ``kill`` the whole process tree,
-    ``die`` alone, ``raise``, or ``hold``: make the file ``reached`` and wait for the file ``go``,
-    both in ``folder``.
+    first try fails. ``action``: ``kill`` the whole process tree, ``raise``, or ``hold``: make the
+    file ``reached`` and wait for the file ``go``, both in ``folder``.
     """
 
     step: str
     when: str = "before"
     nth: int = 1
     action: str = "kill"
-    tries: int = 1
     partition: int | None = None
     sink: str = ""
     folder: str = ""
@@ -76,8 +74,6 @@ class Fault:
             )
         if self.action == "kill":
             kill_session()
-        elif self.action == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
         elif self.action == "raise":
             raise Planned(f"planned failure {self.when} {self.step}")
         elif self.action == "hold":
@@ -204,7 +200,7 @@ class FaultyWriters:
             f
             for f in self.planned
             if f.nth == order.sequence
-            and task.attempt_number < f.tries
+            and task.attempt_number == 0
             and (f.partition is None or f.partition == task.partition_id)
         ]
 

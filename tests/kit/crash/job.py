@@ -2,25 +2,28 @@
 exactum's, with a death planned for each.
 
 Its one argument is a JSON object: ``session`` (master, conf), ``specs``, and ``at_once``, how many of
-them run at a time in that session. A spec is one query:
+them run at a time in that session. ``specs`` are a list, or a folder in which they appear one after
+another (``0.json``, ``1.json`` ...) until the process ends that started this one. A spec is one query:
 
     query       the function that makes it of the session and the spec (see ``queries``), as
                 "module:function"
     folder      takes its events and its result; a file ``stop`` in it stops the query
     checkpoint
     faults      the fields of ``deaths.Fault``, of each
+    log         the URL of a database for the decisions
     drain       whether it ends when all is read, which is so unless it says otherwise
-    stop_after  so many epochs
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
 import os
 import sys
-import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
@@ -33,7 +36,7 @@ from pyspark.sql.streaming import StreamingQuery
 import exactum
 from exactum.checkpoint.layout import DECISIONS
 from exactum.errors import ExactumError
-from exactum.events import EpochCompleted, Event
+from exactum.events import Event
 from exactum.files.slot_log import SlotLog
 from exactum.storage.folder import Folder
 from tests.kit.crash.deaths import Fault, Faults, FaultyLog, FaultySink
@@ -45,23 +48,21 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
 """Below spark-submit, which was given what the session needs."""
 
 
-def start(spark: SparkSession, spec: Spec) -> tuple[StreamingQuery, threading.Event]:
+def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
     folder, checkpoint = Path(spec["folder"]), spec["checkpoint"]
     faults = Faults([Fault(**{"folder": spec["folder"], **f}) for f in spec.get("faults", ())])
-    enough = threading.Event()
-    completed = 0
 
     def on_event(event: Event) -> None:
-        nonlocal completed
         with (folder / "events").open("a") as file:
             line = {"event": type(event).__name__, **dataclasses.asdict(event)}
             file.write(json.dumps(line) + "\n")
-        completed += isinstance(event, EpochCompleted)
-        if spec.get("stop_after") and completed >= spec["stop_after"]:
-            enough.set()
 
     def log() -> SlotLog:
         query_id = json.loads(Path(checkpoint, "metadata").read_text())["id"]
+        if "log" in spec:
+            from exactum.sql.files import open_files
+
+            return SlotLog(open_files(spec["log"], query_id), query_id)
         return SlotLog(Folder(Path(checkpoint, DECISIONS)), query_id)
 
     module, _, name = spec["query"].partition(":")
@@ -73,23 +74,35 @@ def start(spark: SparkSession, spec: Spec) -> tuple[StreamingQuery, threading.Ev
     drains = spec.get("drain", True)
     trigger: Any = {"availableNow": True} if drains else {"processingTime": "0 seconds"}
     writer = query.frame.writeStream.outputMode(query.mode).trigger(**trigger)
-    return exact.start(writer, checkpoint=checkpoint), enough
+    return exact.start(writer, checkpoint=checkpoint)
 
 
 def run(spark: SparkSession, spec: Spec) -> None:
     folder = Path(spec["folder"])
     result: dict[str, Any] = {"outcome": "finished"}
     try:
-        query, enough = start(spark, spec)
+        query = start(spark, spec)
         while not query.awaitTermination(POLL_S):
-            if enough.is_set() or (folder / "stop").exists():
+            if (folder / "stop").exists():
                 query.stop()
                 result["outcome"] = "stopped"
     except Exception as error:
-        own = type(error).__name__ if isinstance(error, ExactumError) else "NoneType"
+        own = type(error).__name__ if isinstance(error, ExactumError) else ""
         result = {"outcome": "failed", "error": own, "message": str(error)}
     (folder / "result.tmp").write_text(json.dumps(result))
     (folder / "result.tmp").rename(folder / "result")
+
+
+def appearing(inbox: Path) -> Iterator[Spec]:
+    owner = os.getppid()
+    (inbox / "ready").touch()
+    for number in itertools.count():
+        path = inbox / f"{number}.json"
+        while not path.exists():
+            if os.getppid() != owner:
+                os._exit(1)  # whatever still runs
+            time.sleep(POLL_S)
+        yield json.loads(path.read_text())
 
 
 def session(settings: dict[str, Any]) -> SparkSession:
@@ -107,8 +120,13 @@ def main(argument: str) -> None:
     logging.getLogger("exactum").setLevel(logging.DEBUG)
     play = json.loads(argument)
     spark = session(play["session"])
+    specs = play["specs"]
     with ThreadPoolExecutor(play["at_once"]) as lives:
-        list(lives.map(partial(run, spark), play["specs"]))
+        list(
+            lives.map(
+                partial(run, spark), specs if isinstance(specs, list) else appearing(Path(specs))
+            )
+        )
     spark.stop()
 
 

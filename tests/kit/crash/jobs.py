@@ -17,7 +17,7 @@ from tests.kit.crash import oracle
 from tests.kit.crash.queries import upper
 from tests.kit.environment import environment
 from tests.kit.kafka.broker import Broker
-from tests.kit.process_tree import ProcessTree, signal_session
+from tests.kit.process_tree import ProcessTree
 
 HERE = Path(__file__).parent
 SESSION: Mapping[str, Any] = {
@@ -32,15 +32,16 @@ SESSION: Mapping[str, Any] = {
 
 
 def command(
-    specs: Sequence[Mapping[str, Any]],
+    specs: Sequence[Mapping[str, Any]] | Path,
     session: Mapping[str, Any],
     at_once: int = 1,
     program: Sequence[object] = (sys.executable,),
 ) -> list[str]:
-    """What runs a job with these specs, so many of them ``at_once``. ``program``: Python, or what
-    starts it below spark-submit.
+    """What runs a job with these specs, or with those that appear in a folder, so many of them
+    ``at_once``. ``program``: Python, or what starts it below spark-submit.
     """
-    play = {"session": {**SESSION, **session}, "specs": specs, "at_once": at_once}
+    given = str(specs) if isinstance(specs, Path) else specs
+    play = {"session": {**SESSION, **session}, "specs": given, "at_once": at_once}
     return [*map(str, program), str(HERE / "job.py"), json.dumps(play, default=named)]
 
 
@@ -114,12 +115,6 @@ class Job(ProcessTree):
     def let_go(self, number: int = 0) -> None:
         (self.act_folder(number) / "go").touch()
 
-    def pause(self) -> None:
-        signal_session(self._process.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        signal_session(self._process.pid, signal.SIGCONT)
-
 
 @dataclass
 class Topics:
@@ -182,17 +177,6 @@ class World(Topics):
             )
         words = command(whole, self.session, at_once, self.program)
         return Job(folder, whole, words, self.variables)
-
-    def beside(self, name: str, outputs: Sequence[str], **spec: Any) -> World:
-        """Another query over the same input: a checkpoint and topics of its own."""
-        folder = self.folder / name
-        folder.mkdir()
-        return World(self.bootstrap_servers, folder, self.source, outputs, spec, self.session)
-
-    def played(self, **spec: Any) -> dict[str, Any]:
-        """This world's query as a spec of another world's job."""
-        mine = {"outputs": list(self.outputs), "checkpoint": str(self.folder / "checkpoint")}
-        return {**mine, **self.spec, **spec}
 
     def check_between(self, reader: oracle.CommittedReader) -> None:
         """What must hold at any moment while no job runs."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -160,7 +160,7 @@ def check_exact(targets: Targets, transfers: Transfers) -> None:
 
 
 def check_shown(
-    targets: Targets, expected: Collection[Posting], apart_from: Collection[str] = ()
+    targets: Targets, expected: Iterable[Posting], apart_from: Collection[str] = ()
 ) -> None:
     """Each target shows these postings to its readers, each once, and no others."""
     wanted = Counter(expected)
