@@ -51,6 +51,7 @@ def epochs(driver: Driver, numbers: range, failures: list[BaseException]) -> Non
         failures.append(error)
 
 
+@pytest.mark.variants(4)
 @pytest.mark.parametrize("moment", MOMENTS, ids=["-".join(map(str, moment)) for moment in MOMENTS])
 def test_a_driver_held_at_any_step_does_no_harm(
     broker: Broker, tmp_path: Path, moment: Moment

@@ -313,7 +313,7 @@ FAULTS = (
         "protocol/coordinator.py",
         "            return self._abort_own(batch_id)\n        finally:\n",
         "            return 0\n        finally:\n",
-        ("tests/protocol", "tests/testing", "tests/crash/test_zombie_task.py"),
+        ("tests/protocol", "tests/testing", "tests/crash/test_unverified.py"),
     ),
     # ---- files -------------------------------------------------------------------------------
     Fault(
