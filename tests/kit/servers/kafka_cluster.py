@@ -56,8 +56,6 @@ class KafkaCluster(LocalKafka):
             takes the broker's default (2).
         security: ``"SASL_SSL"`` makes clients log in by SCRAM-SHA-512 and denies what no ACL
             allows; the user ``admin`` may do everything.
-        users: names and passwords of a secure node. ``admin`` gets a random password if none is
-            given.
         settings: those of `LocalKafka`.
     """
 
@@ -66,14 +64,12 @@ class KafkaCluster(LocalKafka):
         *,
         transaction_version: Literal[1, 2] | None = None,
         security: Literal["SASL_SSL"] | None = None,
-        users: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
         self._version = transaction_version
         self._is_secure = security is not None
         self._ca_file = ""
-        admin = {ADMIN: secrets.token_urlsafe(16)} if security else {}
-        self._users = {**admin, **(users or {})}
+        self._users = {ADMIN: secrets.token_urlsafe(16)} if security else {}
         super().__init__(**settings)
 
     def start(self) -> None:
@@ -151,24 +147,18 @@ class KafkaCluster(LocalKafka):
         }
 
     def _certified(self, folder: Path) -> Path:
-        """The key store, made unless it is there: its one self-signed certificate is both the
-        server's and the authority's.
-        """
-        folder.mkdir(mode=0o700, exist_ok=True)
+        """A key store whose one self-signed certificate is both the server's and the authority's."""
+        folder.mkdir(mode=0o700)
         store, ca_file = folder / "server.p12", folder / "ca.pem"
         alias = ("-alias", "server", "-storepass", STORE_PASSWORD, "-storetype", "PKCS12")
-        if not store.exists():
-            making = folder / "making.p12"
-            making.unlink(missing_ok=True)  # what a killed run left half-made
-            _keytool(
-                *("-genkeypair", "-keystore", str(making), *alias),
-                *("-keyalg", "EC", "-groupname", "secp256r1"),
-                *("-dname", "CN=localhost", "-validity", str(VALIDITY_DAYS)),
-                # A clock that was set back a little must not make it "not yet valid".
-                *("-startdate", "-1d", "-ext", "bc:c=ca:true"),
-                *("-ext", f"san=dns:localhost,ip:{HOST}"),
-            )
-            making.rename(store)
+        _keytool(
+            *("-genkeypair", "-keystore", str(store), *alias),
+            *("-keyalg", "EC", "-groupname", "secp256r1"),
+            *("-dname", "CN=localhost", "-validity", str(VALIDITY_DAYS)),
+            # A clock that was set back a little must not make it "not yet valid".
+            *("-startdate", "-1d", "-ext", "bc:c=ca:true"),
+            *("-ext", f"san=dns:localhost,ip:{HOST}"),
+        )
         _keytool("-exportcert", "-rfc", "-keystore", str(store), *alias, "-file", str(ca_file))
         self._ca_file = str(ca_file)
         return store
