@@ -569,7 +569,7 @@ TARGETS = {
     "objects": of_folder(Objects, deep=frozenset({"test_every_fault_at_every_call_of_a_recovery"})),
     "delta": of_folder(Delta),
     "delta-upsert": of_folder(DeltaUpsert, is_deep=True),
-    "iceberg": Kind(iceberg),
+    "iceberg": Kind(iceberg, deep=SWEEPS),  # Delta's have the same participant
     "two-phase": of_folder(TwoPhase),
     "write-ahead": of_folder(WriteAhead),
 }
