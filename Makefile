@@ -136,7 +136,7 @@ mutants: servers archive ## planted faults: each breaks a promise, and the tests
 
 chaos: export EXACTUM_CHAOS_SEED = $(or $(SEED),7)
 chaos: servers archive ## the fault matrix: what has not passed on these sources, and a table
-	$(PYTEST) --max-worker-restart 3 --dist load --resume -v tests/chaos/play.py $(if $(CELL),-k "$(CELL)")
+	$(PYTEST) --max-worker-restart 3 --dist load -v tests/chaos/play.py $(if $(CELL),-k "$(CELL)",--resume)
 	$(BIN)/python -m chaos.report
 
 soak: setup servers ## random faults for a while: make soak SEED=7 MINUTES=60
