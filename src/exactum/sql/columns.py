@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.sql.dialect import Dialect
 from exactum.sql.session import ServerFailure, Session, SqlFailure
-from exactum.sql.table import Column, Table, TableName, other_keys
+from exactum.sql.table import Column, Table, TableName
 
 SOURCE = ("topic", "partition", "offset")
 NAMED_BY_MAX = 3
@@ -140,38 +140,38 @@ def check_table(
     for column in columns:
         if (now := table.column(column.name)) != column:
             raise SqlFailure(ServerFailure.CHANGED, "", _column_change(target, column, now))
-    if upsert_key and dialect.upserts_by_any_key:
-        _check_key(table, upsert_key)
+    if upsert_key and (why := wrong_key(table, upsert_key, dialect)):
+        raise SqlFailure(ServerFailure.CHANGED, "", f"The table was changed: an upsert {why}")
 
 
 def _column_change(table: TableName, before: Column, now: Column | None) -> str:
-    if now is None:
-        became = "is not there"
-    elif now.type != before.type:
-        became = f"has the type {now.type}"
-    elif before.nullable and not now.nullable:
-        became = "is NOT NULL"
-    elif now.known_by != before.known_by:
-        became = f"has another type called {now.type}"
-    else:
-        became = "is defined in another way"
+    became = "is not there"
+    if now is not None:
+        null = "" if now.nullable else " NOT NULL"
+        other = "another type called " if now.known_by != before.known_by else ""
+        became = f"is {other}{now.type}{null}"
     return (
-        f"column {before.name!r} of {table} {became} now. At the query's start it was "
-        f"{before.type}, and the server could change values without a word."
+        f"column {before.name!r} of {table} {became} now, or defined in another way. At the "
+        f"query's start it was {before.type}: the server could change values without a word."
     )
 
 
-def _check_key(table: Table, key: Sequence[str]) -> None:
+def wrong_key(table: Table, key: Sequence[str], dialect: Dialect) -> str:
+    """Why rows cannot be upserted by exactly this key; empty: they can."""
     if frozenset(key) not in table.unique_keys:
-        found = f"has no unique key on exactly ({', '.join(key)}) any more"
-    elif others := other_keys(table.unique_keys, key):
-        found = f"has another unique key now, ({', '.join(sorted(others[0]))})"
-    else:
-        return
-    raise SqlFailure(
-        ServerFailure.CHANGED,
-        "",
-        f"the table {table.name} {found}. A row could be there twice, or replace a different one.",
+        known = "; ".join(sorted(", ".join(sorted(k)) for k in table.unique_keys)) or "none"
+        return (
+            f"needs a primary key or a unique constraint on exactly ({', '.join(key)}); the table "
+            f"{table.name} has: {known}. Create one, or correct key=."
+        )
+    # A key that contains ours is hit by no other row.
+    others = [other for other in table.unique_keys if not frozenset(key) <= other]
+    if not others or not dialect.upserts_by_any_key:
+        return ""
+    return (
+        f"goes by whichever unique key a row hits in {dialect.name}, and the table {table.name} "
+        f"has another one than key=: ({', '.join(sorted(others[0]))}). A row could replace a "
+        "different one. Drop that key, or use a table with one key."
     )
 
 

@@ -7,7 +7,6 @@ Both dialects fill these from their catalogs; ``rows`` and the checks at start r
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -153,11 +152,6 @@ class Column:
     element: Column | None = None
     judged: bool = False
     known_by: str = ""
-
-
-def other_keys(unique_keys: Sequence[frozenset[str]], key: Sequence[str]) -> list[frozenset[str]]:
-    """The unique keys that rows of different ``key`` may share: those that do not contain it."""
-    return [other for other in unique_keys if not frozenset(key) <= other]
 
 
 @dataclass(frozen=True)
