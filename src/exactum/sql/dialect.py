@@ -17,7 +17,7 @@ from exactum.errors import SettingRefused
 from exactum.problem import Problem, warning
 from exactum.sql.session import ServerFailure, Session, SqlFailure
 from exactum.sql.statements import Statements, unsubstituted
-from exactum.sql.table import Column, Kind, Table, TableName, split_type
+from exactum.sql.table import Column, ColumnLimits, Kind, Table, TableName, split_type
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 
 ROW = "exactum_row"
-"""Column of what an upsert loads, bigint: the row's place in the epoch, Spark's partition number
-<< 40 | row number in the task.
+"""Column of what an upsert loads: the row's place in the epoch, Spark's partition number << 40 |
+row number in the task.
 """
+ROW_COLUMN = Column(ROW, "bigint", Kind.INTEGER, limits=ColumnLimits(-(2**63), 2**63 - 1))
 LEDGER = "exactum_ledger"
 """(scope text, batch_id bigint, digest text, attempt int, row_count bigint, committed_at timestamp
 of the server's clock by default), primary key (scope, batch_id). ``digest`` names the staged files.
@@ -309,12 +310,10 @@ class Dialect(ABC):
         self,
         columns: Sequence[Column],
         kinds: Sequence[Any] | None,
-        first_row: int | None,
         facts: Mapping[str, Any],
     ) -> RowEncoder:
-        """For columns that come as these Arrow types; None: not known, for no rows. With
-        ``first_row``, ``exactum_row`` is filled with ``first_row``, ``first_row + 1``, ...
-        ``facts`` are what ``load_facts`` said.
+        """For columns that come as these Arrow types; None: not known, for no rows. ``facts`` are
+        what ``load_facts`` said.
         """
 
     @abstractmethod

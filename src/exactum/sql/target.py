@@ -175,8 +175,7 @@ def rehearse(plan: WritePlan, session: Session) -> None:
     Raises:
         SqlFailure: a right, a type or a trigger stands in the way.
     """
-    first_row = 0 if plan.mode is Mode.UPSERT else None
-    encoder = plan.dialect.encoder(plan.loaded_columns, None, first_row, dict(plan.load_facts))
+    encoder = plan.dialect.encoder(plan.loaded_columns, None, dict(plan.load_facts))
     try:
         bring(plan.dialect, session, Load.of(header_of(plan, encoder)), iter(()))
         if plan.is_judged and plan.mode is Mode.APPEND:

@@ -9,12 +9,15 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from exactum.errors import FrameRefused
 from exactum.protocol.sink import Rejection, Scope
 from exactum.sinks.rows import RowCheck, together
 from exactum.sinks.staging import Staging
 from exactum.sinks.writer import TaskFiles, TaskRows
-from exactum.sql.dialect import Dialect, Mode, RowEncoder
+from exactum.sql.dialect import ROW, ROW_COLUMN, Dialect, Mode, RowEncoder
 from exactum.sql.rows import TableRules
 from exactum.sql.table import Column, TableName
 from exactum.sql.url import Address
@@ -75,7 +78,9 @@ class WritePlan:
     @property
     def loaded_columns(self) -> tuple[Column, ...]:
         """What a staged file has, in this order."""
-        return self.columns if self.flag is None else (*self.columns, self.flag)
+        flag = () if self.flag is None else (self.flag,)
+        row = (ROW_COLUMN,) if self.mode is Mode.UPSERT else ()
+        return (*self.columns, *flag, *row)
 
 
 ROWS_BITS = 40
@@ -92,6 +97,7 @@ class SqlRows(TaskRows):
     def __init__(self, plan: WritePlan) -> None:
         super().__init__(plan)
         self._encoder: RowEncoder | None = None
+        self._next_row: int | None = None
         key = plan.key if plan.mode is Mode.UPSERT else ()
         self._rules = TableRules(plan.columns, plan.frame_columns, key, plan.named_by)
         flag = () if plan.flag_column is None else (plan.flag_column,)
@@ -115,23 +121,30 @@ class SqlRows(TaskRows):
         accepted, rejection = self._rules.split(batch)
         if accepted.num_rows:
             accepted = accepted.select(self._sent)
-            encoder = self._encoder_for(accepted.schema.types, files.task)
-            too_large = encoder.write(accepted, files.frames(header_of(self._plan, encoder)))
+            loaded = self._numbered(accepted, files.task)
+            encoder = self._encoder_for(loaded.schema.types)
+            too_large = encoder.write(loaded, files.frames(header_of(self._plan, encoder)))
             if too_large is not None:
                 check = RowCheck(accepted)
                 check.refuse(too_large.mask, too_large.rule, too_large.has)
                 rejection = together(rejection, check.outcome(self._rules.names)[1])
         return rejection
 
-    def _encoder_for(self, kinds: list[Any], task: int) -> RowEncoder:
+    def _numbered(self, batch: Any, task: int) -> Any:
+        """With ``exactum_row``, for an upsert."""
+        if self._plan.mode is not Mode.UPSERT:
+            return batch
+        first = task << ROWS_BITS if self._next_row is None else self._next_row
+        self._next_row = first + batch.num_rows
+        numbers = pa.array(np.arange(first, self._next_row, dtype=np.int64))
+        names = [*batch.schema.names, ROW]
+        return pa.RecordBatch.from_arrays([*batch.columns, numbers], names=names)
+
+    def _encoder_for(self, kinds: list[Any]) -> RowEncoder:
         """All of a frame's batches have the same Arrow types."""
         if self._encoder is None:
             plan = self._plan
-            upsert = plan.mode is Mode.UPSERT
-            first_row = task << ROWS_BITS if upsert else None
-            self._encoder = plan.dialect.encoder(
-                plan.loaded_columns, kinds, first_row, dict(plan.load_facts)
-            )
+            self._encoder = plan.dialect.encoder(plan.loaded_columns, kinds, dict(plan.load_facts))
         return self._encoder
 
 

@@ -198,12 +198,11 @@ class MySQLDialect(Dialect):
         self,
         columns: Sequence[Column],
         kinds: Sequence[Any] | None,
-        first_row: int | None,
         facts: Mapping[str, Any],
     ) -> RowEncoder:
         if facts["files"]:
-            return Lines(columns, first_row)
-        return Tuples(columns, first_row, int(facts["packet_bytes"]))
+            return Lines(columns)
+        return Tuples(columns, int(facts["packet_bytes"]))
 
     def load(
         self, session: Session, table: TableName, header: str, frames: Iterator[Frame]

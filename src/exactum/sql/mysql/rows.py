@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.sql.dialect import ROW
 from exactum.sql.mysql.session import quote, quote_table
 from exactum.sql.rows import Broken
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Kind, TableName
 from exactum.values.nested import bytes_of, data_of, hex_texts, is_bytes, is_text
+from exactum.values.texts import TEXT, concatenated, without_nulls
 
 if TYPE_CHECKING:
     from exactum.sinks.frames import FrameWriter
@@ -28,37 +28,23 @@ if TYPE_CHECKING:
 # ---- text ------------------------------------------------------------------------------------
 
 
-TEXT = pa.large_string()
-"""Lines of a whole batch may be more than 2 GiB."""
 _UNQUOTED = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
 
 
-def lines(batch: Any, columns: Sequence[Column], first_row: int | None) -> Any:
-    """The batch as LOAD DATA reads it; with ``first_row``, a last field counts the rows from
-    there.
-    """
+def lines(batch: Any, columns: Sequence[Column]) -> Any:
+    """The batch as LOAD DATA reads it."""
     fields = [_field(batch.column(i), column) for i, column in enumerate(columns)]
-    if first_row is not None:
-        fields.append(_numbers(first_row, batch.num_rows))
-    fields[-1] = _joined(fields[-1], "\n", by="")
-    return data_of(fields[0] if len(fields) == 1 else _joined(*fields, by="\t"))
+    fields[-1] = concatenated(fields[-1], "\n")
+    return data_of(without_nulls(*fields, between="\t"))
 
 
-def tuples(batch: Any, columns: Sequence[Column], first_row: int | None) -> tuple[Any, Any]:
+def tuples(batch: Any, columns: Sequence[Column]) -> tuple[Any, Any]:
     """The batch as INSERT reads it, each row followed by a comma, and where each row ends (both
     NumPy's).
     """
     fields = [_literal(batch.column(i), column) for i, column in enumerate(columns)]
-    if first_row is not None:
-        fields.append(_numbers(first_row, batch.num_rows))
-    body = fields[0] if len(fields) == 1 else _joined(*fields, by=",")
-    text, ends = bytes_of(_joined("(", body, "),", by=""))
+    text, ends = bytes_of(concatenated("(", without_nulls(*fields, between=","), "),"))
     return text, ends[1:]
-
-
-def _joined(*texts: Any, by: str) -> Any:
-    scalars = (pa.scalar(text, TEXT) if isinstance(text, str) else text for text in (*texts, by))
-    return pc.binary_join_element_wise(*scalars)
 
 
 def _field(values: Any, column: Column) -> Any:
@@ -72,9 +58,9 @@ def _field(values: Any, column: Column) -> Any:
 def _literal(values: Any, column: Column) -> Any:
     text = _text(values)
     if is_bytes(values.type):
-        text = _joined("x'", text, "'", by="")
+        text = concatenated("x'", text, "'")
     elif column.kind not in _UNQUOTED:
-        text = _joined("'", _replaced(_replaced(text, "\\", "\\\\"), "'", "\\'"), "'", by="")
+        text = concatenated("'", _replaced(_replaced(text, "\\", "\\\\"), "'", "\\'"), "'")
     return pc.fill_null(text, "NULL") if text.null_count else text
 
 
@@ -102,10 +88,6 @@ def _replaced(text: Any, character: str, by: str) -> Any:
     return pc.replace_substring(text, character, by)
 
 
-def _numbers(first: int, count: int) -> Any:
-    return pa.array(np.arange(first, first + count, dtype=np.int64)).cast(TEXT)
-
-
 # ---- a task's rows ---------------------------------------------------------------------------
 
 
@@ -120,24 +102,14 @@ _CONVERTED = {Kind.BYTES: "UNHEX({})", Kind.BOOLEAN: "CAST({} AS UNSIGNED)"}
 """What LOAD DATA cannot read from a field as it is."""
 
 
-class _Rows:
-    """Of one task; ``first_row`` numbers them."""
-
-    def __init__(self, columns: Sequence[Column], first_row: int | None) -> None:
-        self._columns = tuple(columns)
-        self._next_row = first_row
-        own = [] if first_row is None else [ROW]
-        self._names = [*(column.name for column in columns), *own]
-
-    def _count(self, rows: int) -> None:
-        if self._next_row is not None:
-            self._next_row += rows
-
-
-class Lines(_Rows):
+class Lines:
     """See ``RowEncoder``: lines for LOAD DATA, in frames of some ``PIECE_BYTES``. A
     packet bounds no row: the "file" goes to the server in small pieces.
     """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = tuple(columns)
+        self._names = [column.name for column in columns]
 
     @property
     def header(self) -> Mapping[str, Any]:
@@ -157,16 +129,16 @@ class Lines(_Rows):
         rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
         for start in range(0, batch.num_rows, rows):
             piece = batch.slice(start, rows)
-            frames.write(lines(piece, self._columns, self._next_row), piece.num_rows)
-            self._count(piece.num_rows)
+            frames.write(lines(piece, self._columns), piece.num_rows)
         return None
 
 
-class Tuples(_Rows):
+class Tuples:
     """See ``RowEncoder``: ``(1,'text',x'ff',NULL),`` for INSERT, in frames that fit a packet."""
 
-    def __init__(self, columns: Sequence[Column], first_row: int | None, packet_bytes: int) -> None:
-        super().__init__(columns, first_row)
+    def __init__(self, columns: Sequence[Column], packet_bytes: int) -> None:
+        self._columns = tuple(columns)
+        self._names = [column.name for column in columns]
         self._packet_bytes = packet_bytes
         head = len(insert_head(TableName("x" * 64, "x" * 64), self._names))
         self._room = packet_bytes - 2 * head - HEADROOM_BYTES
@@ -177,7 +149,7 @@ class Tuples(_Rows):
 
     def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
         """See the port. A row is too large when it does not fit into a packet."""
-        text, ends = tuples(batch, self._columns, self._next_row)
+        text, ends = tuples(batch, self._columns)
         sizes = np.diff(ends, prepend=0)
         too_large = None
         if sizes.max() > self._room:
@@ -188,8 +160,7 @@ class Tuples(_Rows):
             )
             too_large = Broken(rule, mask, pa.array(sizes))
             batch = batch.filter(pa.array(~mask))
-            text, ends = tuples(batch, self._columns, self._next_row)
-        self._count(batch.num_rows)
+            text, ends = tuples(batch, self._columns)
         start, row = 0, 0
         longest = min(self._room, INSERT_BYTES_MAX)
         while row < len(ends):

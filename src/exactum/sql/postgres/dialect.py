@@ -18,7 +18,7 @@ from exactum.errors import SettingRefused
 from exactum.problem import Problem, clock, error, ok
 from exactum.sinks.frames import unpacked
 from exactum.sql.dialect import PROOF_LABEL, ROW, Dialect, Load, RefusedRow, RowEncoder
-from exactum.sql.postgres.rows import HEAD, TAIL, CopyEncoder, csv_text
+from exactum.sql.postgres.rows import HEAD, TAIL, copy_rows, csv_text
 from exactum.sql.postgres.session import (
     connect,
     opened,
@@ -150,10 +150,9 @@ class PostgresDialect(Dialect):
         self,
         columns: Sequence[Column],
         kinds: Sequence[Any] | None,
-        first_row: int | None,
         facts: Mapping[str, Any],
     ) -> RowEncoder:
-        return CopyEncoder(columns, kinds, first_row)
+        return copy_rows(columns, kinds)
 
     def load(
         self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
@@ -161,11 +160,10 @@ class PostgresDialect(Dialect):
         """One ``COPY table (column, ...) FROM STDIN (FORMAT ...)``."""
         said = json.loads(header)
         names = said["names"]
-        sent: Iterator[Any] = (frame for frame, _ in frames)
-        if said["format"] == "arrow":
-            sent = (csv_text(unpacked(frame).columns[: len(names)]) for frame in sent)
+        sent = (frame for frame, _ in frames)
         if said["format"] != "binary":
-            _copy(session, table, names, "csv", sent)
+            texts = (csv_text(unpacked(frame).columns[: len(names)]) for frame in sent)
+            _copy(session, table, names, "csv", texts)
             return
         with _understood(table):
             _copy(session, table, names, "binary", chain([HEAD], sent, [TAIL]))
