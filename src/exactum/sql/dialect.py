@@ -38,6 +38,8 @@ DECISIONS = "exactum_decisions"
 """(query_id text, name text, content text without limit), primary key of the first two."""
 DECISION_LOGS = "exactum_decision_logs"
 """(query_id text, changes bigint), primary key (query_id). Texts compare exactly."""
+BINARY = "binary"
+"""The format of rows that are the bytes of values, with nothing that says of which type."""
 LOADED = "exactum_loaded"
 """The temporary table from which an upsert goes into its target, and in which rows are tried of
 which the server alone knows whether it takes them.
@@ -126,6 +128,13 @@ class Load:
     @property
     def flag(self) -> str | None:
         return None if self.delete_when is None else self.delete_when[0]
+
+    @property
+    def is_read_by_type(self) -> bool:
+        """Whether a column of another type than the one that it is written for would take the bytes
+        for another value; in the temporary table they are of the types that they were written for.
+        """
+        return self.mode is Mode.APPEND and bool(json.loads(self.load)["format"] == BINARY)
 
     @property
     def staged_columns(self) -> tuple[Column, ...]:
@@ -317,6 +326,12 @@ class Dialect(ABC):
         """
 
     @abstractmethod
+    def lock_definition(self, session: Session, load: Load) -> None:
+        """Nobody changes the target's columns, keys or rules until the transaction ends; rows may
+        be written as ever.
+        """
+
+    @abstractmethod
     def load(
         self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
     ) -> None:
@@ -325,8 +340,7 @@ class Dialect(ABC):
         user may write.
 
         Raises:
-            SqlFailure: ROWS, CHANGED (the columns are read as others than they were encoded for),
-                or the server's.
+            SqlFailure: ROWS, or the server's.
             FileNotFoundError: as ``frames``.
         """
 

@@ -173,6 +173,14 @@ class Table:
         return next((c for c in self.columns if c.name == name), None)
 
 
+_LIMITS = re.compile(r"\(.*?\)")
+
+
+def without_limits(column_type: str) -> str:
+    """``character varying(10)`` without the 10: values of the two are written alike."""
+    return _LIMITS.sub("", column_type)
+
+
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _TEXT = re.compile(r"(varchar|char)\(\d+\)|string collate .*")
 

@@ -204,6 +204,9 @@ class MySQLDialect(Dialect):
             return Lines(columns)
         return Tuples(columns, int(facts["packet_bytes"]))
 
+    def lock_definition(self, session: Session, load: Load) -> None:
+        _insert_nothing(session, load.target, load.names)
+
     def load(
         self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
     ) -> None:
@@ -213,11 +216,7 @@ class MySQLDialect(Dialect):
         if said["format"] == TUPLES:
             for frame, rows in frames:
                 _send(session, insert_head(table, names) + bytes(frame), rows)
-            nulls = ", ".join(["NULL"] * len(names))
-            session.execute(
-                f"INSERT INTO {quote_table(table)} ({', '.join(map(quote, names))}) SELECT {nulls} "
-                "FROM DUAL WHERE FALSE"
-            )
+            _insert_nothing(session, table, names)
             return
         clauses = _load_clauses(table, names, said["converted"])
         for chunks, rows in _chunks(frames):
@@ -279,6 +278,15 @@ def _ranked(staging: TableName, load: Load) -> str:
         f"(SELECT {', '.join(map(quote, columns))}, ROW_NUMBER() OVER (PARTITION BY "
         f"{', '.join(map(quote, load.key))} ORDER BY {latest}) AS {_RANK} FROM "
         f"{quote_table(staging)}) AS {_LAST}"
+    )
+
+
+def _insert_nothing(session: Session, table: TableName, names: Sequence[str]) -> None:
+    """As whoever writes: the table cannot be altered until the transaction ends."""
+    nulls = ", ".join(["NULL"] * len(names))
+    session.execute(
+        f"INSERT INTO {quote_table(table)} ({', '.join(map(quote, names))}) SELECT {nulls} "
+        "FROM DUAL WHERE FALSE"
     )
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from exactum.sinks.frames import packed
-from exactum.sql.dialect import DOUBLE_BITS
+from exactum.sql.dialect import BINARY, DOUBLE_BITS
 from exactum.sql.table import Column, Kind
 from exactum.values import times
 from exactum.values.json_text import joined, json_texts
@@ -43,17 +42,14 @@ CHUNK_ROWS = 65_536
 
 
 class CopyRows(ABC):
-    """See ``RowEncoder``. ``names``: the columns in the order of a row. ``readers``: by which
-    functions of the server their binary form has to be read.
-    """
+    """See ``RowEncoder``. ``names``: the columns in the order of a row."""
 
     format: str
     names: Sequence[str]
-    readers: Mapping[str, Sequence[str]]
 
     @property
     def header(self) -> Mapping[str, Any]:
-        return {"format": self.format, "names": self.names, "readers": self.readers}
+        return {"format": self.format, "names": self.names}
 
     def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
         """See the port."""
@@ -93,8 +89,6 @@ GROUP_DIGITS = 4
 """Of a numeric's base, 10,000."""
 GROUP = 10**GROUP_DIGITS
 NEGATIVE = 0x4000
-TEXT_READERS = ("textrecv", "varcharrecv", "bpcharrecv", "citextrecv")
-BYTES_READERS = ("bytearecv",)
 
 Fill = Callable[[Any, Any], None]
 """(where a column's values go, an Arrow array without nulls)"""
@@ -102,11 +96,10 @@ Fill = Callable[[Any, Any], None]
 
 @dataclass(frozen=True)
 class Fixed:
-    """A column whose values all have the same width: the server's function that reads one, what
-    NumPy calls one, and how they get there.
+    """A column whose values all have the same width: what NumPy calls one, and how they get
+    there.
     """
 
-    reader: str
     dtype: Any
     fill: Fill
 
@@ -114,18 +107,12 @@ class Fixed:
 class BinaryRows(CopyRows):
     """The rows of one task as a binary COPY takes them. See ``binary_rows``."""
 
-    format = "binary"
+    format = BINARY
 
     def __init__(self, columns: Sequence[Column], fixed: dict[int, Fixed]) -> None:
         self._fixed = fixed
         self._texts = [place for place in range(len(columns)) if place not in fixed]
         self.names = tuple(columns[place].name for place in (*fixed, *self._texts))
-        self.readers = readers = dict[str, Sequence[str]]()
-        for place, column in enumerate(columns):
-            if place in fixed:
-                readers[column.name] = (fixed[place].reader,)
-            else:
-                readers[column.name] = TEXT_READERS if column.kind is Kind.TEXT else BYTES_READERS
         fields: list[tuple[str, Any]] = [("count", ">i2")]
         for place, one in fixed.items():
             fields += [(f"length {place}", ">i4"), (str(place), one.dtype)]
@@ -194,28 +181,28 @@ def fixed_of(column: Column, kind: Any) -> Fixed | None:
     whole = pa.types.is_signed_integer(kind)
     match column.kind:
         case Kind.BOOLEAN if pa.types.is_boolean(kind):
-            return Fixed("boolrecv", np.dtype("u1"), _fill)
+            return Fixed(np.dtype("u1"), _fill)
         case Kind.INTEGER if whole and column.limits.highest is not None:
             size = (column.limits.highest.bit_length() + 1) // 8
-            return Fixed(f"int{size}recv", np.dtype(f">i{size}"), _fill)
+            return Fixed(np.dtype(f">i{size}"), _fill)
         case Kind.FLOAT if column.limits.precision == DOUBLE_BITS:
             if whole or pa.types.is_float32(kind) or pa.types.is_float64(kind):
-                return Fixed("float8recv", np.dtype(">f8"), _fill_floats)
+                return Fixed(np.dtype(">f8"), _fill_floats)
         case Kind.FLOAT if whole or pa.types.is_float32(kind):
-            return Fixed("float4recv", np.dtype(">f4"), _fill_floats)
+            return Fixed(np.dtype(">f4"), _fill_floats)
         case Kind.DECIMAL if whole:
             return _numeric(BIGINT_DIGITS, 0)
         case Kind.DECIMAL if pa.types.is_decimal128(kind):
             if kind.precision <= DECIMAL_DIGITS_MAX and 0 <= kind.scale <= kind.precision:
                 return _numeric(kind.precision, kind.scale)
         case Kind.DATE if pa.types.is_date32(kind):
-            return Fixed("date_recv", np.dtype(">i4"), _fill_days)
+            return Fixed(np.dtype(">i4"), _fill_days)
         case Kind.TIMESTAMP if pa.types.is_date32(kind):
-            return Fixed("timestamp_recv", np.dtype(">i8"), _fill_midnights)
+            return Fixed(np.dtype(">i8"), _fill_midnights)
         case Kind.TIMESTAMP if pa.types.is_timestamp(kind) and kind.tz is None:
-            return Fixed("timestamp_recv", np.dtype(">i8"), _fill_instants)
+            return Fixed(np.dtype(">i8"), _fill_instants)
         case Kind.TIMESTAMP_TZ if pa.types.is_timestamp(kind) and kind.tz is not None:
-            return Fixed("timestamptz_recv", np.dtype(">i8"), _fill_instants)
+            return Fixed(np.dtype(">i8"), _fill_instants)
     return None
 
 
@@ -273,7 +260,7 @@ def _numeric(precision: int, scale: int) -> Fixed:
             left, group = np.divmod(left, one)
             into["groups"][:, place] = group * (np.uint64(GROUP) // one)
 
-    return Fixed("numeric_recv", dtype, fill)
+    return Fixed(dtype, fill)
 
 
 def _unscaled(values: Any) -> Any:
@@ -389,7 +376,6 @@ class TextRows(CopyRows):
     """
 
     format = "arrow"
-    readers: Mapping[str, Sequence[str]] = MappingProxyType({})
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = tuple(columns)
