@@ -161,9 +161,6 @@ NFS = "36 35 0:50 / {} rw,noatime - nfs4 server:/export rw,vers=4.2,{}"
     [
         ("hard,acregmax=60", "ok", "other machines can see"),
         ("hard,nocto", "error", "nocto"),
-        ("hard,actimeo=600", "warning", "actimeo=600"),
-        ("soft", "warning", "soft"),
-        ("hard,local_lock=flock", "warning", "locks of this machine alone"),
     ],
 )
 def test_what_the_options_of_nfs_mean(

@@ -1,6 +1,4 @@
-"""What sinks do together in a real query: dead letters, decision logs elsewhere, files that
-Spark itself reads.
-"""
+"""What sinks do together in a real query: dead letters, decision logs elsewhere."""
 
 from __future__ import annotations
 
@@ -126,26 +124,3 @@ def test_the_decision_log_may_be_in_a_database(spark, postgres, schema, tmp_path
     ).fetchone()
     assert found is not None
     assert found[0] >= 2
-
-
-# tests/abuse/test_file_table.py reads the others with Spark.
-@pytest.mark.parametrize(
-    "format_",
-    [*(pytest.param(name, marks=pytest.mark.deep) for name in ("parquet", "json")), "csv"],
-)
-def test_spark_reads_the_files_as_they_are(spark, tmp_path: Path, format_: str) -> None:
-    """By listing the folder, with its partition column; staging folders and markers are not
-    seen.
-    """
-    sink = exactum.FileSink(tmp_path / "out", format=format_, partition_by=["k"])
-    rows: list[dict[str, object]] = [
-        {"k": "a b", "v": 1},
-        {"k": "ü/2", "v": 2},
-        {"k": "a b", "v": 3},
-    ]
-    assert run(spark, tmp_path, rows, exactum.exactly_once(sink)) is None
-    reader = spark.read.format(format_)
-    if format_ == "csv":
-        reader = reader.option("header", "true")
-    read = reader.load(str(tmp_path / "out")).selectExpr("k", "CAST(v AS LONG) AS v").collect()
-    assert sorted((row["k"], row["v"]) for row in read) == [("a b", 1), ("a b", 3), ("ü/2", 2)]

@@ -14,8 +14,6 @@ from exactum.problem import Problem, error, ok, warning
 
 MOUNTS = Path("/proc/self/mountinfo")
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "glusterfs", "9p", "gpfs"})
-STALE_MAX_S = 60
-"""How long NFS may go by attributes that it has read before, by default."""
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _IS_LOST = "A checkpoint or a decision log that is lost means rows that are lost or doubled."
 
@@ -59,8 +57,14 @@ def mount_problems(where: str, folder: Path) -> Iterator[Problem]:
     mount = Mount.of_folder(folder)
     if mount is not None:
         yield _kind(where, mount)
-        if mount.kind.startswith("nfs"):
-            yield from _network_options(where, mount)
+        if mount.kind.startswith("nfs") and "nocto" in mount.options:
+            yield error(
+                where,
+                f"{mount.point} is mounted with nocto.",
+                "Then a machine may see an old state of a file that another one has just written, "
+                "and a driver may miss a decision that stands.",
+                "Mount it without nocto.",
+            )
 
 
 def _kind(where: str, mount: Mount) -> Problem:
@@ -89,37 +93,3 @@ def _kind(where: str, mount: Mount) -> Problem:
         )
     seen = "other machines can see" if mount.kind in NETWORK else "this machine alone sees"
     return ok(where, f"It lies on {text}, which {seen}.")
-
-
-def _network_options(where: str, mount: Mount) -> Iterator[Problem]:
-    if "nocto" in mount.options:
-        yield error(
-            where,
-            f"{mount.point} is mounted with nocto.",
-            "Then a machine may see an old state of a file that another one has just written, and "
-            "a driver may miss a decision that stands.",
-            "Mount it without nocto.",
-        )
-    for name in ("actimeo", "acregmax", "acdirmax"):
-        if mount.options.get(name, "").isdigit() and int(mount.options[name]) > STALE_MAX_S:
-            yield warning(
-                where,
-                f"{mount.point} is mounted with {name}={mount.options[name]}.",
-                "So many seconds a machine may not see a file that another one has made.",
-                f"Mount it with {name} of at most {STALE_MAX_S}, or leave it out.",
-            )
-    if "soft" in mount.options or "softerr" in mount.options:
-        yield warning(
-            where,
-            f"{mount.point} is mounted soft.",
-            "A server that is slow then fails writes, and the query stops where a hard mount "
-            "would wait.",
-            "Mount it hard.",
-        )
-    if mount.options.get("local_lock", "none") != "none" or "nolock" in mount.options:
-        yield warning(
-            where,
-            f"{mount.point} is mounted with locks of this machine alone.",
-            "Commands on another machine do not see that a query runs.",
-            "Mount it without nolock and local_lock.",
-        )
