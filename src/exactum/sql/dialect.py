@@ -310,19 +310,16 @@ class Dialect(ABC):
 
     # ---- rows --------------------------------------------------------------------------------
 
-    def load_facts(self, session: Session) -> Mapping[str, Any]:
-        """What an encoder has to know of the server: plain JSON values."""
-        return {}
+    def statement_bytes_max(self, session: Session) -> int:
+        """How long a statement may be; 0 where that bounds no row."""
+        return 0
 
     @abstractmethod
     def encoder(
-        self,
-        columns: Sequence[Column],
-        kinds: Sequence[Any] | None,
-        facts: Mapping[str, Any],
+        self, columns: Sequence[Column], kinds: Sequence[Any] | None, bytes_max: int
     ) -> RowEncoder:
-        """For columns that come as these Arrow types; None: not known, for no rows. ``facts`` are
-        what ``load_facts`` said.
+        """For columns that come as these Arrow types; None: not known, for no rows. ``bytes_max``
+        is what ``statement_bytes_max`` said.
         """
 
     @abstractmethod
@@ -336,8 +333,7 @@ class Dialect(ABC):
         self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
     ) -> None:
         """Bring frames, each with the number of its rows, into the table, inside the session's
-        transaction. ``header`` is the encoder's, as JSON text. None are well: it shows whether the
-        user may write.
+        transaction. ``header`` is the encoder's, as JSON text.
 
         Raises:
             SqlFailure: ROWS, or the server's.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -143,10 +143,7 @@ class PostgresDialect(Dialect):
     # ---- rows --------------------------------------------------------------------------------
 
     def encoder(
-        self,
-        columns: Sequence[Column],
-        kinds: Sequence[Any] | None,
-        facts: Mapping[str, Any],
+        self, columns: Sequence[Column], kinds: Sequence[Any] | None, bytes_max: int
     ) -> RowEncoder:
         return copy_rows(columns, kinds)
 
