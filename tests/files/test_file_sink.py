@@ -149,21 +149,6 @@ def test_several_partition_columns(table: Path) -> None:
 # ---- sizes and limits ----------------------------------------------------------------------------
 
 
-def test_a_limit_of_rows_opens_a_new_file(table: Path) -> None:
-    """Never more than so many rows, and no file without rows."""
-    OpenedSink(FileSink(table, rows_per_file_max=4, partition_by="day")).write(
-        rows(0, 0), rows(0, 1)
-    )
-    counts = sorted(pq.ParquetFile(table / f).metadata.num_rows for f in visible(table))
-    assert counts == [3, 3, 3, 3]
-    assert ids_in(table) == expected([0], 2)
-    table = table / "other"
-    OpenedSink(FileSink(table, rows_per_file_max=2)).write(rows(1, 0), batch_id=1)
-    late = [f for f in visible(table) if "part-0000000001" in f]
-    assert [pq.ParquetFile(table / f).metadata.num_rows for f in late] == [2, 2, 2]
-    assert ids_in(table) == expected([1])
-
-
 @pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
 def test_a_limit_of_bytes_opens_a_new_file(table: Path, format_: str) -> None:
     """A file ends soon after it has reached its limit."""
