@@ -6,12 +6,13 @@ load is a ``RowEncoder``, the driver's half ``Dialect.load``.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import msgspec
 
 from exactum.errors import SettingRefused
 from exactum.problem import Problem, warning
@@ -89,8 +90,7 @@ class RefusedRow:
 class Load:
     """How a staged file goes into its target, as its header says; those of one load are equal.
 
-    columns: name and type of the target's, without the flag. load: what the encoder has written, as
-    JSON text (``RowEncoder.header``).
+    columns: name and type of the target's, without the flag. load: ``RowEncoder.header``.
 
     The rows of an upsert go from the temporary table into the target in one statement or a few. For
     each ``key`` only the last row, which is the one with the greatest ``order_by`` values (compared
@@ -106,20 +106,21 @@ class Load:
     key: tuple[str, ...]
     order_by: tuple[str, ...]
     delete_when: tuple[str, str] | None
-    load: str
+    load: Mapping[str, Any]
 
     @staticmethod
-    def of(header: dict[str, Any]) -> Load:
-        flag = header["delete_when"]
-        return Load(
-            TableName(*header["target"]),
-            tuple((name, type_) for name, type_ in header["columns"]),
-            Mode(header["mode"]),
-            tuple(header["key"]),
-            tuple(header["order_by"]),
-            None if flag is None else tuple(flag),
-            json.dumps(header["load"]),
-        )
+    def of(header: Mapping[str, Any]) -> Load:
+        """
+        Raises:
+            ValueError: it is none.
+        """
+        return msgspec.convert(header, Load)
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -134,7 +135,7 @@ class Load:
         """Whether a column of another type than the one that it is written for would take the bytes
         for another value; in the temporary table they are of the types that they were written for.
         """
-        return self.mode is Mode.APPEND and bool(json.loads(self.load)["format"] == BINARY)
+        return self.mode is Mode.APPEND and bool(self.load["format"] == BINARY)
 
     @property
     def staged_columns(self) -> tuple[Column, ...]:
@@ -330,10 +331,14 @@ class Dialect(ABC):
 
     @abstractmethod
     def load(
-        self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
+        self,
+        session: Session,
+        table: TableName,
+        header: Mapping[str, Any],
+        frames: Iterator[Frame],
     ) -> None:
         """Bring frames, each with the number of its rows, into the table, inside the session's
-        transaction. ``header`` is the encoder's, as JSON text.
+        transaction. ``header`` is the encoder's.
 
         Raises:
             SqlFailure: ROWS, or the server's.
@@ -344,7 +349,7 @@ class Dialect(ABC):
         self,
         session: Session,
         table: TableName,
-        header: str,
+        header: Mapping[str, Any],
         frames: Iterator[Frame],
         refused_max: int,
     ) -> Sequence[RefusedRow]:

@@ -51,7 +51,7 @@ from exactum.sql.session import (
     port_error,
 )
 from exactum.sql.table import Column, TableName
-from exactum.sql.writer import SqlScope, WritePlan, header_of
+from exactum.sql.writer import SqlScope, WritePlan, load_of
 
 
 def rows_refused(plan: WritePlan, batch_id: int, failure: SqlFailure) -> ExactumError:
@@ -177,7 +177,7 @@ def rehearse(plan: WritePlan, session: Session) -> None:
         SqlFailure: a right, a type or a trigger stands in the way.
     """
     encoder = plan.dialect.encoder(plan.loaded_columns, None, plan.bytes_max)
-    load = Load.of(header_of(plan, encoder))
+    load = load_of(plan, encoder)
     try:
         plan.dialect.lock_definition(session, load)
         bring(plan.dialect, session, load, iter(()))

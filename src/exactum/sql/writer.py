@@ -17,7 +17,7 @@ from exactum.protocol.sink import Rejection, Scope
 from exactum.sinks.rows import RowCheck, together
 from exactum.sinks.staging import Staging
 from exactum.sinks.writer import TaskFiles, TaskRows
-from exactum.sql.dialect import ROW, ROW_COLUMN, Dialect, Mode, RowEncoder
+from exactum.sql.dialect import ROW, ROW_COLUMN, Dialect, Load, Mode, RowEncoder
 from exactum.sql.rows import TableRules
 from exactum.sql.table import Column, TableName
 from exactum.sql.url import Address
@@ -123,7 +123,7 @@ class SqlRows(TaskRows):
             accepted = accepted.select(self._sent)
             loaded = self._numbered(accepted, files.task)
             encoder = self._encoder_for(loaded.schema.types)
-            too_large = encoder.write(loaded, files.frames(header_of(self._plan, encoder)))
+            too_large = encoder.write(loaded, files.frames(load_of(self._plan, encoder).header))
             if too_large is not None:
                 check = RowCheck(accepted)
                 check.refuse(too_large.mask, too_large.rule, too_large.has)
@@ -148,14 +148,15 @@ class SqlRows(TaskRows):
         return self._encoder
 
 
-def header_of(plan: WritePlan, encoder: RowEncoder) -> dict[str, Any]:
-    """What a staged file says of itself; ``target.Load`` reads it."""
-    return {
-        "target": [plan.target.schema, plan.target.table],
-        "columns": [[c.name, c.type] for c in plan.columns],
-        "mode": plan.mode.value,
-        "key": plan.key,
-        "order_by": plan.order_by,
-        "delete_when": None if plan.flag is None else [plan.flag.name, plan.flag.type],
-        "load": encoder.header,
-    }
+def load_of(plan: WritePlan, encoder: RowEncoder) -> Load:
+    """What a staged file says of itself, in its header."""
+    flag = plan.flag
+    return Load(
+        plan.target,
+        tuple((column.name, column.type) for column in plan.columns),
+        plan.mode,
+        plan.key,
+        plan.order_by,
+        None if flag is None else (flag.name, flag.type),
+        encoder.header,
+    )

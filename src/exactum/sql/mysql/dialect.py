@@ -8,9 +8,8 @@ error here, and the server's count of rows must be the one that was sent.
 from __future__ import annotations
 
 import contextlib
-import json
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -187,9 +186,13 @@ class MySQLDialect(Dialect):
         )
 
     def load(
-        self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
+        self,
+        session: Session,
+        table: TableName,
+        header: Mapping[str, Any],
+        frames: Iterator[Frame],
     ) -> None:
-        head = insert_head(table, json.loads(header)["names"])
+        head = insert_head(table, header["names"])
         for frame, rows in frames:
             _send(session, head + bytes(frame), rows)
 

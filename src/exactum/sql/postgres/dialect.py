@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -151,13 +151,16 @@ class PostgresDialect(Dialect):
         session.execute(sql("lock_definition", target=load.target))
 
     def load(
-        self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
+        self,
+        session: Session,
+        table: TableName,
+        header: Mapping[str, Any],
+        frames: Iterator[Frame],
     ) -> None:
         """One ``COPY table (column, ...) FROM STDIN (FORMAT ...)``."""
-        said = json.loads(header)
-        names = said["names"]
+        names = header["names"]
         sent = (frame for frame, _ in frames)
-        if said["format"] == BINARY:
+        if header["format"] == BINARY:
             _copy(session, table, names, "binary", chain([HEAD], sent, [TAIL]))
             return
         texts = (csv_text(unpacked(frame).columns[: len(names)]) for frame in sent)
@@ -167,14 +170,14 @@ class PostgresDialect(Dialect):
         self,
         session: Session,
         table: TableName,
-        header: str,
+        header: Mapping[str, Any],
         frames: Iterator[Frame],
         refused_max: int,
     ) -> Sequence[RefusedRow]:
         """What is refused is tried again in halves, each within a savepoint, and what is taken is
         followed by twice as much.
         """
-        names = json.loads(header)["names"]
+        names = header["names"]
         refused: list[RefusedRow] = []
         first = 0
         for frame, count in frames:
