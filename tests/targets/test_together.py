@@ -17,7 +17,6 @@ from tests.kit.errors import text_of
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.spark.ended import ended
-from tests.kit.spark.files import rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -46,23 +45,6 @@ ROWS: list[dict[str, object]] = [
     {"k": "much too long", "v": 2},
     {"k": None, "v": 3},
 ]
-
-
-def test_rows_that_a_table_cannot_take_go_to_the_dead_letters(
-    spark, postgres, schema, tmp_path: Path
-) -> None:
-    """Too long, and null where none may be: each is in the dead letters with its rule; the
-    others are in the table.
-    """
-    connection, name = schema
-    connection.execute(f"CREATE TABLE {name}.t (k varchar(5) NOT NULL, v bigint)")
-    sink = exactum.PostgresSink(postgres.url, table=f"{name}.t")
-    dead = exactum.FileSink(tmp_path / "dead", format="json")
-    assert run(spark, tmp_path, ROWS, exactum.exactly_once(sink, dead_letters=dead)) is None
-    assert connection.execute(f"SELECT k, v FROM {name}.t").fetchall() == [("short", 1)]
-    letters = rows_in(tmp_path / "dead")
-    assert len(letters) == 2
-    assert all("postgres" in letter["sink"] and "k" in letter["error"] for letter in letters)
 
 
 def test_dead_letters_in_a_table(spark, postgres, schema, tmp_path: Path) -> None:
