@@ -32,6 +32,9 @@ from exactum.sql.url import Address
 from exactum.sql.writer import SqlRows, SqlScope, WritePlan
 from exactum.storage.storage import Storage
 
+FLAG = Column("exactum_delete", "boolean", Kind.BOOLEAN)
+"""For ``delete_when`` in what is loaded."""
+
 
 class SqlSink(NotAFunction, ABC):
     """A table as a target. ``PostgresSink`` and ``MySQLSink`` say what the arguments mean to a
@@ -243,7 +246,7 @@ class SqlSink(NotAFunction, ABC):
         if self._delete_when is not None:
             if table.hides_rows:
                 raise SettingRefused("SQL_ROW_SECURITY", f"{self.where}: {hidden_rows(table.name)}")
-            flag = self._flag({c.name for c in columns})
+            flag = FLAG
         return WritePlan(
             dialect=self.dialect,
             address=self.address,
@@ -282,19 +285,6 @@ class SqlSink(NotAFunction, ABC):
         key = [spelled.get(name, spelled.get(name.lower(), name)) for name in self.key]
         if why := wrong_key(table, key, self.dialect):
             raise SettingRefused("SQL_KEY", f"{self.where}: mode='upsert' {why}")
-
-    def _flag(self, taken: set[str]) -> Column:
-        """The column for ``delete_when`` of what is loaded, under a name that no written column
-        has.
-        """
-        name = "exactum_delete"
-        declared = self.dialect.type_for("boolean", False)
-        if declared is None or name in taken:
-            raise SettingRefused(
-                "SQL_ARGUMENT",
-                f"{self.where}: the table has a column {name!r}, a name that exactum needs.",
-            )
-        return Column(name, declared, Kind.BOOLEAN)
 
     # ---- tables ------------------------------------------------------------------------------
 
