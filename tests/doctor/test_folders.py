@@ -8,12 +8,14 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from exactum.problem import Problem
-from exactum.storage.mount import Mount, mount_problems
+from exactum.storage.mount import mount_problems
 from tests.kit.doctor.diagnosis import diagnosed, tree
 from tests.kit.files.s3_server import S3Server, s3_server
 from tests.kit.small_disk import remount, small_disk
@@ -153,54 +155,44 @@ def test_a_decision_log_at_an_unknown_place() -> None:
     assert "secret" not in found.output
 
 
-NFS = "36 35 0:50 / {} rw,noatime - nfs4 server:/export rw,vers=4.2,{}"
-
-
 @pytest.mark.parametrize(
     ("options", "level", "text"),
     [
-        ("hard,acregmax=60", "ok", "other machines can see"),
-        ("hard,nocto", "error", "nocto"),
-        ("hard,actimeo=600", "warning", "actimeo=600"),
-        ("soft", "warning", "soft"),
-        ("hard,local_lock=flock", "warning", "locks of this machine alone"),
+        ("rw,hard,acregmax=60", "ok", "other machines can see"),
+        ("rw,hard,nocto", "error", "nocto"),
     ],
 )
 def test_what_the_options_of_nfs_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, level: str, text: str
 ) -> None:
-    """As the kernel writes them."""
-    line = NFS.format(tmp_path, options)
-    mount = Mount.of_line(line)
-    assert (mount.kind, mount.source) == ("nfs4", "server:/export")
-    found = {each.level.value: each.what for each in mounted_so(tmp_path, monkeypatch, line)}
+    said = mounted_so(tmp_path, monkeypatch, ("server:/export", tmp_path, "nfs4", options))
+    found = {each.level.value: each.what for each in said}
     assert text in found[level]
     assert set(found) == {"ok", level}
 
 
 @pytest.mark.parametrize(
     ("point", "kind", "text"),
-    [("/", "overlay overlay", "container"), (r"{}/my\040data", "fuse.s3fs s3fs", "/my data")],
+    [("/", "overlay", "container"), ("{}/my data", "fuse.s3fs", "/my data")],
 )
 def test_what_a_kind_of_file_system_means(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, kind: str, text: str
 ) -> None:
     """The deepest of the mounts that a folder lies on counts, and the last one of its point."""
-    folder = tmp_path / "my data"
-    lines = [
-        "0 0 0:1 / / rw - ext4 /dev/sda rw",
-        f"1 0 0:1 / {point.format(tmp_path)} rw - {kind} rw",
+    mounts = [
+        ("/dev/sda", "/", "ext4", "rw"),
+        (kind, point.format(tmp_path), kind, "rw"),
+        ("none", "/elsewhere", "tmpfs", "rw"),
     ]
-    (found,) = mounted_so(folder, monkeypatch, *lines, "2 0 0:1 / /elsewhere rw - tmpfs none rw")
+    (found,) = mounted_so(tmp_path / "my data", monkeypatch, *mounts)
     assert found.level.value == "warning" and text in found.what
 
 
-def mounted_so(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> list[Problem]:
-    """What is said of a folder where the kernel shows these mounts."""
+def mounted_so(folder: Path, monkeypatch: pytest.MonkeyPatch, *mounts: Any) -> list[Problem]:
+    """What is said of a folder where the system shows these mounts."""
     folder.mkdir(exist_ok=True)
-    mountinfo = folder / "mountinfo"
-    mountinfo.write_text("\n".join(lines))
-    monkeypatch.setattr("exactum.storage.mount.MOUNTS", mountinfo)
+    made = [SimpleNamespace(device=d, mountpoint=str(m), fstype=f, opts=o) for d, m, f, o in mounts]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: made)
     return list(mount_problems("x", folder))
 
 

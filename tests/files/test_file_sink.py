@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -86,74 +85,6 @@ def test_many_batches_become_one_row_group_in_their_order(table: Path) -> None:
     assert pq.read_table(table / file)["id"].to_pylist() == list(range(5_000))
 
 
-def all_types() -> pa.RecordBatch:
-    import datetime
-    from decimal import Decimal
-
-    instant = datetime.datetime.fromisoformat("2026-01-02T03:04:05.678901")
-    nested = pa.struct(
-        [("a", pa.int32()), ("b", pa.list_(pa.string())), ("t", pa.timestamp("us", "UTC"))]
-    )
-    return pa.record_batch(
-        {
-            "id": pa.array([1, 2], pa.int64()),
-            "text": ['quote " back \\ slash\nline\ttab \x01 ä €', None],
-            "small": pa.array([-1, None], pa.int8()),
-            "number": pa.array([1.0, float("nan")], pa.float64()),
-            "single": pa.array([0.1, float("-inf")], pa.float32()),
-            "yes": [True, None],
-            "day": pa.array([instant.date(), None]),
-            "zoned": pa.array([instant, None], pa.timestamp("us")).cast(
-                pa.timestamp("us", "Europe/Berlin")
-            ),
-            "plain": pa.array([instant, None], pa.timestamp("us")),
-            "money": pa.array([Decimal("12345678901234567890.12"), None], pa.decimal128(38, 2)),
-            "bytes": pa.array([b"\x00\xff", b""], pa.binary()),
-            "nested": pa.array(
-                [{"a": 1, "b": ["x", None], "t": instant}, {"a": None, "b": None, "t": None}],
-                nested,
-            ),
-            "map": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
-            "by_number": pa.array([[(7, 1.5)], None], pa.map_(pa.int32(), pa.float64())),
-        }
-    )
-
-
-def test_json_as_spark_writes_it(table: Path) -> None:
-    """Null fields left out, instants in UTC with Z, decimals as numbers, binary in base64, NaN
-    as text.
-    """
-    OpenedSink(FileSink(table, format="json")).write(all_types())
-    text = (table / visible(table)[0]).read_text()
-    first, second = text.splitlines()
-    assert json.loads(first) == {
-        "id": 1,
-        "text": 'quote " back \\ slash\nline\ttab \x01 ä €',
-        "small": -1,
-        "number": 1.0,
-        "single": 0.1,
-        "yes": True,
-        "day": "2026-01-02",
-        "zoned": "2026-01-02T03:04:05.678901Z",
-        "plain": "2026-01-02T03:04:05.678901",
-        "money": 12345678901234567890.12,
-        "bytes": "AP8=",
-        "nested": {"a": 1, "b": ["x", None], "t": "2026-01-02T03:04:05.678901Z"},
-        "map": {"k": 1},
-        "by_number": {"7": 1.5},
-    }
-    assert json.loads(second) == {
-        "id": 2,
-        "number": "NaN",
-        "single": "-Infinity",
-        "bytes": "",
-        "nested": {},
-    }
-    assert '"money":12345678901234567890.12' in first
-    assert '"number":1.0' in first
-    assert text.endswith("}\n")
-
-
 def test_csv_tells_null_from_the_empty_text(table: Path) -> None:
     """Quoted fields, line breaks inside, a header, a delimiter of one's own, none of which
     DuckDB is told.
@@ -216,21 +147,6 @@ def test_several_partition_columns(table: Path) -> None:
 
 
 # ---- sizes and limits ----------------------------------------------------------------------------
-
-
-def test_a_limit_of_rows_opens_a_new_file(table: Path) -> None:
-    """Never more than so many rows, and no file without rows."""
-    OpenedSink(FileSink(table, rows_per_file_max=4, partition_by="day")).write(
-        rows(0, 0), rows(0, 1)
-    )
-    counts = sorted(pq.ParquetFile(table / f).metadata.num_rows for f in visible(table))
-    assert counts == [3, 3, 3, 3]
-    assert ids_in(table) == expected([0], 2)
-    table = table / "other"
-    OpenedSink(FileSink(table, rows_per_file_max=2)).write(rows(1, 0), batch_id=1)
-    late = [f for f in visible(table) if "part-0000000001" in f]
-    assert [pq.ParquetFile(table / f).metadata.num_rows for f in late] == [2, 2, 2]
-    assert ids_in(table) == expected([1])
 
 
 @pytest.mark.parametrize("format_", ["parquet", "json", "csv"])

@@ -37,7 +37,7 @@ from tests.kit.small_disk import small_disk
         ({"options": {"compression": "lzma"}}, "'lzma' is none that parquet"),
         ({"format": "json", "options": {"compression": "snappy"}}, "gzip, none"),
         ({"options": {"compression_level": "9"}}, "whole number"),
-        ({"rows_per_file_max": 0}, "above 0"),
+        ({"bytes_per_file_max": None}, "above 0"),
         ({"bytes_per_file_max": -1}, "above 0"),
         ({"bytes_per_file_max": True}, "above 0"),
         ({"partition_by": ["day", "Day"]}, "twice"),

@@ -104,7 +104,7 @@ def test_a_task_whose_staging_is_aborted_at_any_moment(
         store: Any = MemoryStore()
         settings: dict[str, Any] = {} if place == "folder" else {"store": store}
         path = table if place == "folder" else "memory://x/y"
-        sink = FileSink(path, rows_per_file_max=2, **settings)
+        sink = FileSink(path, bytes_per_file_max=1, **settings)
         old, new = OpenedSink(sink), OpenedSink(sink)
         task = old.writer()
 

@@ -1,6 +1,4 @@
-"""What sinks do together in a real query: dead letters, decision logs elsewhere, files that
-Spark itself reads.
-"""
+"""What sinks do together in a real query: dead letters, decision logs elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +17,6 @@ from tests.kit.errors import text_of
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.spark.ended import ended
-from tests.kit.spark.files import rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -48,23 +45,6 @@ ROWS: list[dict[str, object]] = [
     {"k": "much too long", "v": 2},
     {"k": None, "v": 3},
 ]
-
-
-def test_rows_that_a_table_cannot_take_go_to_the_dead_letters(
-    spark, postgres, schema, tmp_path: Path
-) -> None:
-    """Too long, and null where none may be: each is in the dead letters with its rule; the
-    others are in the table.
-    """
-    connection, name = schema
-    connection.execute(f"CREATE TABLE {name}.t (k varchar(5) NOT NULL, v bigint)")
-    sink = exactum.PostgresSink(postgres.url, table=f"{name}.t")
-    dead = exactum.FileSink(tmp_path / "dead", format="json")
-    assert run(spark, tmp_path, ROWS, exactum.exactly_once(sink, dead_letters=dead)) is None
-    assert connection.execute(f"SELECT k, v FROM {name}.t").fetchall() == [("short", 1)]
-    letters = rows_in(tmp_path / "dead")
-    assert len(letters) == 2
-    assert all("postgres" in letter["sink"] and "k" in letter["error"] for letter in letters)
 
 
 def test_dead_letters_in_a_table(spark, postgres, schema, tmp_path: Path) -> None:
@@ -126,26 +106,3 @@ def test_the_decision_log_may_be_in_a_database(spark, postgres, schema, tmp_path
     ).fetchone()
     assert found is not None
     assert found[0] >= 2
-
-
-# tests/abuse/test_file_table.py reads the others with Spark.
-@pytest.mark.parametrize(
-    "format_",
-    [*(pytest.param(name, marks=pytest.mark.deep) for name in ("parquet", "json")), "csv"],
-)
-def test_spark_reads_the_files_as_they_are(spark, tmp_path: Path, format_: str) -> None:
-    """By listing the folder, with its partition column; staging folders and markers are not
-    seen.
-    """
-    sink = exactum.FileSink(tmp_path / "out", format=format_, partition_by=["k"])
-    rows: list[dict[str, object]] = [
-        {"k": "a b", "v": 1},
-        {"k": "ü/2", "v": 2},
-        {"k": "a b", "v": 3},
-    ]
-    assert run(spark, tmp_path, rows, exactum.exactly_once(sink)) is None
-    reader = spark.read.format(format_)
-    if format_ == "csv":
-        reader = reader.option("header", "true")
-    read = reader.load(str(tmp_path / "out")).selectExpr("k", "CAST(v AS LONG) AS v").collect()
-    assert sorted((row["k"], row["v"]) for row in read) == [("a b", 1), ("a b", 3), ("ü/2", 2)]

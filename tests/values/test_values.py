@@ -276,6 +276,9 @@ def test_json_of_what_python_does_not_hold() -> None:
     ]
     assert json_texts(unchecked(BAD)).to_pylist()[:2] == ['"a\\\\xffb"', None]
     assert json_texts(pa.array([0.1], pa.float32())).to_pylist() == ["0.1"]
+    assert json_texts(pa.array([1.0, -math.inf])).to_pylist() == ["1.0", '"-Infinity"']
+    money = pa.array([Decimal("12345678901234567890.12")], pa.decimal128(38, 2))
+    assert json_texts(money).to_pylist() == ["12345678901234567890.12"]
     keys = pa.array([[(datetime.date(2024, 1, 1), 1)], []], pa.map_(pa.date32(), pa.int32()))
     assert json_texts(keys).to_pylist() == ['{"2024-01-01":1}', "{}"]
     numbers = pa.array([[(1, None)]], pa.map_(pa.int32(), pa.int32()))

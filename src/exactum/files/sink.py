@@ -58,7 +58,6 @@ class FileSink(NotAFunction):
         partition_by: columns that name folders (``day=2026-01-01``) instead of going into the
             files, outermost first; values are escaped as Spark does, null and the empty text are
             ``__HIVE_DEFAULT_PARTITION__``.
-        rows_per_file_max: a file is closed when it has so many rows; default: no limit.
         bytes_per_file_max: a file is closed when it has at least so many bytes after a run of rows
             (at most 32 MiB in memory) was added; default 128 MiB.
         options: ``compression`` (parquet: snappy, which is the default, gzip, zstd, lz4, brotli or
@@ -81,7 +80,6 @@ class FileSink(NotAFunction):
         *,
         format: str = "parquet",  # noqa: A002  (Spark's word)
         partition_by: str | Sequence[str] | None = None,
-        rows_per_file_max: int | None = None,
         bytes_per_file_max: int = BYTES_PER_FILE_MAX,
         options: Mapping[str, Any] | None = None,
         store: Any = None,
@@ -94,7 +92,6 @@ class FileSink(NotAFunction):
         self._store = store
         self._format = FileFormat.of(format, options, self._where)
         self._partition_by = _names(partition_by, self._where)
-        check_limit("rows_per_file_max", rows_per_file_max, self._where)
         check_limit("bytes_per_file_max", bytes_per_file_max, self._where)
         if self._is_object_store and bytes_per_file_max > OBJECT_BYTES_MAX:
             raise SettingRefused(
@@ -102,7 +99,6 @@ class FileSink(NotAFunction):
                 f"{self._where}: bytes_per_file_max={bytes_per_file_max} is more than the "
                 f"{OBJECT_BYTES_MAX} bytes that can be copied in one request.",
             )
-        self._rows_per_file_max = rows_per_file_max
         self._bytes_per_file_max = bytes_per_file_max
         self._name = name or f"files:{shown(self._path)}"
         self._rows = rows
@@ -147,12 +143,7 @@ class FileSink(NotAFunction):
         """
         staging = self._staging(run.query_id, participant)
         open_place(staging)
-        plan = FilePlan(
-            self._format,
-            self._partition_by,
-            self._rows_per_file_max,
-            self._bytes_per_file_max,
-        )
+        plan = FilePlan(self._format, self._partition_by, self._bytes_per_file_max)
         folder = self._folder()
         kind = "prefix" if self._is_object_store else "folder"
         return OpenSink(
@@ -293,9 +284,9 @@ def _names(partition_by: str | Sequence[str] | None, where: str) -> tuple[str, .
     return tuple(names)
 
 
-def check_limit(setting: str, value: int | None, where: str) -> None:
+def check_limit(setting: str, value: int, where: str) -> None:
     """Raises SettingRefused: it is no number above 0."""
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise SettingRefused(
             "FILES_ARGUMENT", f"{where}: {setting}={value!r} must be a whole number above 0."
         )

@@ -9,13 +9,13 @@ can never keep a staged file from its readers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 from exactum.durable import stays_below
-from exactum.errors import InvariantBroken
 from exactum.files.place import NEW
 from exactum.protocol.model import PreparedTransaction
 from exactum.sinks.staged import (
+    MovingTarget,
     NotedTarget,
     Published,
     StagedEpoch,
@@ -26,10 +26,8 @@ from exactum.sinks.staged import (
 from exactum.sinks.staging import Staging
 
 
-class FileTarget(NotedTarget):
-    """See the base class."""
-
-    takes_files = True
+class FileTarget(NotedTarget, MovingTarget):
+    """See the base classes."""
 
     def __init__(self, staging: Staging) -> None:
         super().__init__(staging)
@@ -41,7 +39,7 @@ class FileTarget(NotedTarget):
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
         """A folder that was just made where files were committed is one that is not mounted."""
         highest = self._staging.published()
-        if highest is None and self._were_staged_here(committed):
+        if highest is None and self._staged_here(committed):
             return -1 if self._place.existing([self._new]) else None
         return highest
 
@@ -49,11 +47,18 @@ class FileTarget(NotedTarget):
         names = missing(epoch, self._staging.listing())
         return super().published(epoch) if self.lost(epoch, names) else Published.BEFORE
 
-    def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
-        """A file moves from its staging only, so it cannot slip through between two readings."""
-        moves = _moves(epoch)
-        there = self._place.existing([moves[name] for name in names if name in moves])
-        return [name for name in names if moves.get(name) not in there]
+    def place_of(self, part: StagedPart, number: int) -> str:
+        """
+        Raises:
+            InvariantBroken: a record names a file that is not below the place.
+        """
+        extension, folder = part.facts.get("extension"), part.files[number].facts.get("folder", "")
+        name = f"part-{part.name.identity}-{number}.{extension}"
+        target = f"{folder}/{name}" if folder else name
+        if extension is None or "/" in extension or not stays_below(target):
+            why = f"has the file {target!r}, which is none below the sink's folder"
+            raise of_another_sink(part.prepared, why)
+        return target
 
     def hold(self, epoch: StagedEpoch) -> Published:
         """A move needs no trial."""
@@ -77,36 +82,3 @@ class FileTarget(NotedTarget):
     @property
     def _new(self) -> str:
         return f"{self._staging.folder}/{NEW}"
-
-    def _were_staged_here(self, committed: Sequence[PreparedTransaction]) -> bool:
-        """A sink that was moved has its markers elsewhere, and one of this name may have had
-        none.
-        """
-        try:
-            return {StagedPart.of(p).at for p in committed} == {self.at}
-        except InvariantBroken:
-            return False
-
-    def _move(self, epoch: StagedEpoch) -> bool:
-        """False: it is not whole."""
-        moves = [(f"{self._staging.folder}/{name}", to) for name, to in _moves(epoch).items()]
-        return all(self._place.move_if_absent(moves))
-
-
-def _moves(epoch: StagedEpoch) -> Mapping[str, str]:
-    """Where readers find each file.
-
-    Raises:
-        InvariantBroken: a record names a file that is not below the place.
-    """
-    moves: dict[str, str] = {}
-    for part in epoch.parts:
-        for number, file in enumerate(part.files):
-            extension, folder = part.facts.get("extension"), file.facts.get("folder", "")
-            name = f"part-{part.name.identity}-{number}.{extension}"
-            target = f"{folder}/{name}" if folder else name
-            if extension is None or "/" in extension or not stays_below(target):
-                why = f"has the file {target!r}, which is none below the sink's folder"
-                raise of_another_sink(part.prepared, why)
-            moves[part.name.file(number)] = target
-    return moves

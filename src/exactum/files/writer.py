@@ -133,7 +133,6 @@ class FilePlan:
 
     format: FileFormat
     partition_by: tuple[str, ...]
-    rows_per_file_max: int | None
     bytes_per_file_max: int
 
 
@@ -197,21 +196,14 @@ class FileRows(TaskRows):
         return {}
 
     def _append(self, folder: str, table: pa.Table, files: TaskFiles) -> None:
-        plan = self._plan
-        at_once = table.num_rows
-        if table.nbytes > plan.bytes_per_file_max:
-            at_once = max(1, table.num_rows * plan.bytes_per_file_max // table.nbytes)
-        start = 0
-        while start < table.num_rows:
+        bytes_max = self._plan.bytes_per_file_max
+        at_once = max(1, table.num_rows * bytes_max // max(table.nbytes, bytes_max))
+        for start in range(0, table.num_rows, at_once):
+            rows = table.slice(start, at_once)
             part = self._part(folder, table.schema, files)
-            file = part.file
-            count = min(at_once, table.num_rows - start)
-            if plan.rows_per_file_max is not None:
-                count = min(count, plan.rows_per_file_max - file.rows)
-            part.encoder.write(table.slice(start, count))
-            file.rows += count
-            start += count
-            if file.rows == plan.rows_per_file_max or file.stream.tell() >= plan.bytes_per_file_max:
+            part.encoder.write(rows)
+            part.file.rows += rows.num_rows
+            if part.file.stream.tell() >= bytes_max:
                 self._close(part, files)
 
     def _part(self, folder: str, schema: pa.Schema, files: TaskFiles) -> _Open:

@@ -65,7 +65,7 @@ class TableRows(FileRows):
     def __init__(self, plan: TablePlan, bytes_per_file_max: int) -> None:
         options = (("compression", plan.codec), ("compression_level", None))
         format_ = TableFormat("parquet", options, plan.indexed)
-        super().__init__(FilePlan(format_, (), None, bytes_per_file_max))
+        super().__init__(FilePlan(format_, (), bytes_per_file_max))
         if not plan.key:
             self._partitioning = plan.partitioning
         self._refusal = TableRefusal(plan)

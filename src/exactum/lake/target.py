@@ -31,17 +31,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exactum.errors import (
-    InvariantBroken,
-    OutcomeUnknown,
-    SettingRefused,
-    Unavailable,
-)
+from exactum.errors import OutcomeUnknown, SettingRefused, Unavailable
 from exactum.files.partition import Partitioning
 from exactum.lake.rows import Columns
 from exactum.lake.types import spark_type
 from exactum.protocol.model import PreparedTransaction
-from exactum.sinks.staged import Published, PublishFailed, StagedEpoch, StagedPart, StagedTarget
+from exactum.sinks.staged import MovingTarget, Published, PublishFailed, StagedEpoch, StagedPart
 from exactum.sinks.staging import Staging
 from exactum.storage.at import storage_at
 from exactum.storage.storage import Storage
@@ -206,7 +201,7 @@ class TableAccess(ABC):
         return storage_at(self.location(), self.store)
 
 
-class TableTarget(StagedTarget):
+class TableTarget(MovingTarget):
     """See the base class."""
 
     def __init__(self, staging: Staging, access: TableAccess, *, upserts: bool) -> None:
@@ -228,13 +223,9 @@ class TableTarget(StagedTarget):
         marker = None if table is None else table.marker(self._name)
         if marker is not None:
             return marker.batch_id
-        try:
-            parts = [StagedPart.of(p) for p in committed]
-        except InvariantBroken:  # a sink of another kind had this name
-            return None
-        were_here = parts and {part.at for part in parts} == {self.at}
+        parts = self._staged_here(committed)
         ids = {part.facts.get("table") for part in parts}
-        return -1 if were_here and (table is None or ids != {table.table_id}) else None
+        return -1 if parts and (table is None or ids != {table.table_id}) else None
 
     def forget_batches(self) -> None:
         def forget(table: TableVersion) -> Published:
@@ -252,9 +243,11 @@ class TableTarget(StagedTarget):
         return Published.MISSING if table is None else self._state(table, epoch)
 
     def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
-        moves = {} if _is_upsert(epoch) else self._moves(epoch)
-        there = self._staging.storage.existing([moves[name] for name in names if name in moves])
-        return [name for name in names if moves.get(name) not in there]
+        return names if _is_upsert(epoch) else super().lost(epoch, names)
+
+    def place_of(self, part: StagedPart, number: int) -> str:
+        """Flat: a reader knows partitions by the table's log, and no name needs to be escaped."""
+        return f"{self._access.folder}part-{part.name.identity}-{number}.parquet"
 
     # ---- an epoch ----------------------------------------------------------------------------
 
@@ -381,21 +374,19 @@ class TableTarget(StagedTarget):
         try:
             schema = self._read(f"{self._staging.folder}/{part.name.file(0)}", pq.read_schema)
         except FileNotFoundError:  # another driver of the query may be moving it at this moment
-            schema = self._read(self._visible(part, 0), pq.read_schema)
+            schema = self._read(self.place_of(part, 0), pq.read_schema)
         return {field.name: spark_type(field.type) for field in schema}
 
     def _moved(self, epoch: StagedEpoch) -> Sequence[DataFile]:
         """Raises FileNotFoundError: it is not whole."""
-        to = self._moves(epoch)
-        moves = [(f"{self._staging.folder}/{name}", path) for name, path in to.items()]
-        if not all(self._staging.storage.move_if_absent(moves)):
+        if not self._move(epoch):
             raise FileNotFoundError(self._staging.where)
         return self._files(epoch)
 
     def _files(self, epoch: StagedEpoch) -> Sequence[DataFile]:
         return [
             DataFile(
-                self._visible(part, number),
+                self.place_of(part, number),
                 file.size_bytes,
                 file.rows,
                 part.facts["schema"],
@@ -405,18 +396,6 @@ class TableTarget(StagedTarget):
             for part in epoch.parts
             for number, file in enumerate(part.files)
         ]
-
-    def _visible(self, part: StagedPart, number: int) -> str:
-        """Flat: a reader knows partitions by the table's log, and no name needs to be escaped."""
-        return f"{self._access.folder}part-{part.name.identity}-{number}.parquet"
-
-    def _moves(self, epoch: StagedEpoch) -> dict[str, str]:
-        """Where a table finds each of its staged files."""
-        return {
-            part.name.file(n): self._visible(part, n)
-            for part in epoch.parts
-            for n in range(len(part.files))
-        }
 
     def _upsert(self, epoch: StagedEpoch) -> Upsert:
         """Of each key the last row, by the number of its task and its place there."""

@@ -285,6 +285,48 @@ class NotedTarget(StagedTarget):
         return Published.BEFORE if is_there else Published.MISSING
 
 
+class MovingTarget(StagedTarget):
+    """A target whose own the staged files become, by a move within one storage, done once by
+    whoever tries.
+    """
+
+    takes_files = True
+    _staging: Staging
+
+    @abstractmethod
+    def place_of(self, part: StagedPart, number: int) -> str:
+        """Where readers look for this file of a part, below the storage's root."""
+
+    def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
+        """A file moves from its staging only, so it cannot slip through between two readings."""
+        moves = self._moves(epoch)
+        there = self._staging.storage.existing([moves[name] for name in names if name in moves])
+        return [name for name in names if moves.get(name) not in there]
+
+    def _move(self, epoch: StagedEpoch) -> bool:
+        """False: it is not whole."""
+        folder = self._staging.folder
+        moves = [(f"{folder}/{name}", to) for name, to in self._moves(epoch).items()]
+        return all(self._staging.storage.move_if_absent(moves))
+
+    def _moves(self, epoch: StagedEpoch) -> Mapping[str, str]:
+        return {
+            part.name.file(number): self.place_of(part, number)
+            for part in epoch.parts
+            for number in range(len(part.files))
+        }
+
+    def _staged_here(self, committed: Sequence[PreparedTransaction]) -> Sequence[StagedPart]:
+        """What was staged for this very place, if all of it was: a sink that was moved has its
+        markers elsewhere, and one of this name may have been of another kind.
+        """
+        try:
+            parts = [StagedPart.of(p) for p in committed]
+        except InvariantBroken:
+            return ()
+        return parts if {part.at for part in parts} == {self.at} else ()
+
+
 class JudgingTarget(StagedTarget):
     """A target that alone knows of some rows whether it takes them."""
 

@@ -45,12 +45,7 @@ from exactum.sinks.writer import StagedWriters
 from exactum.storage.storage import Storage
 from exactum.values.excerpt import cut
 
-_PLAN = FilePlan(
-    FileFormat.of("parquet", None, "SparkTableSink"),
-    (),
-    None,
-    BYTES_PER_FILE_MAX,
-)
+_PLAN = FilePlan(FileFormat.of("parquet", None, "SparkTableSink"), (), BYTES_PER_FILE_MAX)
 _WILD = re.compile(r"[\\{}\[\]*?]")
 """What Hadoop reads as a pattern in a path, and not as itself."""
 SHOWN_MAX = 300

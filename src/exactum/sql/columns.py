@@ -1,12 +1,13 @@
 """A frame's columns against the table's: at the start, what is missing, what does not fit, what
-would stay null; and again in the transaction that has written to the table.
+would stay null; and again in the transaction that writes to the table.
 
 Rows are judged by the columns of the start. A server that is then told to keep fewer digits rounds
 what it is given, and says nothing of it (PostgreSQL's assignment casts; MySQL's notes, in strict
 mode as well); MySQL puts a number of its own in the place of null where a column has become
 AUTO_INCREMENT, and upserts by whichever unique key a row hits, so that another key would double
-rows or lose some. So the table is read once more where the rows are in it and its definition cannot
-change any more: in the transaction that has written to it.
+rows or lose some. And a bigint in COPY's binary format would be read as a double without a word. So
+the table is read once more where its definition cannot change any more: in the transaction that
+writes to it, before the first row.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from exactum.errors import FrameRefused, SettingRefused
-from exactum.sql.dialect import Dialect
+from exactum.sql.dialect import Dialect, Load, Mode
 from exactum.sql.session import ServerFailure, Session, SqlFailure
-from exactum.sql.table import Column, Table, TableName, other_keys
+from exactum.sql.table import Column, Kind, Table, TableName, without_limits
 
 SOURCE = ("topic", "partition", "offset")
 NAMED_BY_MAX = 3
@@ -107,71 +108,67 @@ def _listed(columns: Sequence[Column]) -> str:
 
 
 def check_table(
-    dialect: Dialect,
-    session: Session,
-    target: TableName,
-    *,
-    upsert_key: Sequence[str],
-    deletes: bool,
-    columns: Sequence[Column] = (),
+    dialect: Dialect, session: Session, load: Load, columns: Sequence[Column] = ()
 ) -> None:
-    """For a session whose transaction has written to ``target``, before it ends. ``upsert_key``:
-    empty for an append. ``columns``: as they were at the start; none after a decision, for then the
-    rows are as if they had been there when a column was changed.
+    """Before ``load`` goes into its target, whose definition nobody can change from here on until
+    the session's transaction ends. ``columns``: as they were at the start; none after a decision,
+    for then the rows are as if they had been there when a column was changed.
 
     Raises:
         SqlFailure: OTHER, the table can hold no guarantee any more (UNLOGGED, MyISAM, a rule,
             rows that a DELETE would pass over, ...); CHANGED; or the server's.
     """
+    target = load.target
+    dialect.lock_definition(session, load)
     try:
         table = dialect.read_table(session, target)
     except SettingRefused as refused:
-        raise SqlFailure(
-            ServerFailure.OTHER,
-            "",
-            f"{refused} It was another one when the query started. What the server could not undo "
-            "since is there: before the next start, look for rows of this query that are there "
-            "twice.",
-        ) from refused
+        why = f"{refused} It was another one when the query started."
+        raise SqlFailure(ServerFailure.OTHER, "", why) from refused
     if table is None:
         raise SqlFailure(ServerFailure.MISSING, "", f"there is no table {target} any more")
-    if table.hides_rows and deletes:
+    if table.hides_rows and load.flag is not None:
         raise SqlFailure(ServerFailure.OTHER, "", hidden_rows(target))
     for column in columns:
         if (now := table.column(column.name)) != column:
             raise SqlFailure(ServerFailure.CHANGED, "", _column_change(target, column, now))
-    if upsert_key and dialect.upserts_by_any_key:
-        _check_key(table, upsert_key)
+    for name, type_ in load.columns if load.is_read_by_type else ():
+        now = table.column(name)
+        if now is None or without_limits(now.type) != without_limits(type_):
+            before = Column(name, type_, Kind.OTHER)
+            raise SqlFailure(ServerFailure.CHANGED, "", _column_change(target, before, now))
+    if load.mode is Mode.UPSERT and (why := wrong_key(table, load.key, dialect)):
+        raise SqlFailure(ServerFailure.CHANGED, "", f"The table was changed: an upsert {why}")
 
 
 def _column_change(table: TableName, before: Column, now: Column | None) -> str:
-    if now is None:
-        became = "is not there"
-    elif now.type != before.type:
-        became = f"has the type {now.type}"
-    elif before.nullable and not now.nullable:
-        became = "is NOT NULL"
-    elif now.known_by != before.known_by:
-        became = f"has another type called {now.type}"
-    else:
-        became = "is defined in another way"
+    became = "is not there"
+    if now is not None:
+        null = "" if now.nullable else " NOT NULL"
+        other = "another type called " if now.known_by != before.known_by else ""
+        became = f"is {other}{now.type}{null}"
     return (
-        f"column {before.name!r} of {table} {became} now. At the query's start it was "
-        f"{before.type}, and the server could change values without a word."
+        f"column {before.name!r} of {table} {became} now, or defined in another way. At the "
+        f"query's start it was {before.type}: the server could change values without a word."
     )
 
 
-def _check_key(table: Table, key: Sequence[str]) -> None:
+def wrong_key(table: Table, key: Sequence[str], dialect: Dialect) -> str:
+    """Why rows cannot be upserted by exactly this key; empty: they can."""
     if frozenset(key) not in table.unique_keys:
-        found = f"has no unique key on exactly ({', '.join(key)}) any more"
-    elif others := other_keys(table.unique_keys, key):
-        found = f"has another unique key now, ({', '.join(sorted(others[0]))})"
-    else:
-        return
-    raise SqlFailure(
-        ServerFailure.CHANGED,
-        "",
-        f"the table {table.name} {found}. A row could be there twice, or replace a different one.",
+        known = "; ".join(sorted(", ".join(sorted(k)) for k in table.unique_keys)) or "none"
+        return (
+            f"needs a primary key or a unique constraint on exactly ({', '.join(key)}); the table "
+            f"{table.name} has: {known}. Create one, or correct key=."
+        )
+    # A key that contains ours is hit by no other row.
+    others = [other for other in table.unique_keys if not frozenset(key) <= other]
+    if not others or not dialect.upserts_by_any_key:
+        return ""
+    return (
+        f"goes by whichever unique key a row hits in {dialect.name}, and the table {table.name} "
+        f"has another one than key=: ({', '.join(sorted(others[0]))}). A row could replace a "
+        "different one. Drop that key, or use a table with one key."
     )
 
 

@@ -6,18 +6,19 @@ load is a ``RowEncoder``, the driver's half ``Dialect.load``.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import msgspec
+
 from exactum.errors import SettingRefused
 from exactum.problem import Problem, warning
 from exactum.sql.session import ServerFailure, Session, SqlFailure
 from exactum.sql.statements import Statements, unsubstituted
-from exactum.sql.table import Column, Kind, Table, TableName, split_type
+from exactum.sql.table import Column, ColumnLimits, Kind, Table, TableName, split_type
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 
 
 ROW = "exactum_row"
-"""Column of what an upsert loads, bigint: the row's place in the epoch, Spark's partition number
-<< 40 | row number in the task.
+"""Column of what an upsert loads: the row's place in the epoch, Spark's partition number << 40 |
+row number in the task.
 """
+ROW_COLUMN = Column(ROW, "bigint", Kind.INTEGER, limits=ColumnLimits(-(2**63), 2**63 - 1))
 LEDGER = "exactum_ledger"
 """(scope text, batch_id bigint, digest text, attempt int, row_count bigint, committed_at timestamp
 of the server's clock by default), primary key (scope, batch_id). ``digest`` names the staged files.
@@ -37,6 +39,8 @@ DECISIONS = "exactum_decisions"
 """(query_id text, name text, content text without limit), primary key of the first two."""
 DECISION_LOGS = "exactum_decision_logs"
 """(query_id text, changes bigint), primary key (query_id). Texts compare exactly."""
+BINARY = "binary"
+"""The format of rows that are the bytes of values, with nothing that says of which type."""
 LOADED = "exactum_loaded"
 """The temporary table from which an upsert goes into its target, and in which rows are tried of
 which the server alone knows whether it takes them.
@@ -86,8 +90,7 @@ class RefusedRow:
 class Load:
     """How a staged file goes into its target, as its header says; those of one load are equal.
 
-    columns: name and type of the target's, without the flag. load: what the encoder has written, as
-    JSON text (``RowEncoder.header``).
+    columns: name and type of the target's, without the flag. load: ``RowEncoder.header``.
 
     The rows of an upsert go from the temporary table into the target in one statement or a few. For
     each ``key`` only the last row, which is the one with the greatest ``order_by`` values (compared
@@ -103,20 +106,21 @@ class Load:
     key: tuple[str, ...]
     order_by: tuple[str, ...]
     delete_when: tuple[str, str] | None
-    load: str
+    load: Mapping[str, Any]
 
     @staticmethod
-    def of(header: dict[str, Any]) -> Load:
-        flag = header["delete_when"]
-        return Load(
-            TableName(*header["target"]),
-            tuple((name, type_) for name, type_ in header["columns"]),
-            Mode(header["mode"]),
-            tuple(header["key"]),
-            tuple(header["order_by"]),
-            None if flag is None else tuple(flag),
-            json.dumps(header["load"]),
-        )
+    def of(header: Mapping[str, Any]) -> Load:
+        """
+        Raises:
+            ValueError: it is none.
+        """
+        return msgspec.convert(header, Load)
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -125,6 +129,13 @@ class Load:
     @property
     def flag(self) -> str | None:
         return None if self.delete_when is None else self.delete_when[0]
+
+    @property
+    def is_read_by_type(self) -> bool:
+        """Whether a column of another type than the one that it is written for would take the bytes
+        for another value; in the temporary table they are of the types that they were written for.
+        """
+        return self.mode is Mode.APPEND and bool(self.load["format"] == BINARY)
 
     @property
     def staged_columns(self) -> tuple[Column, ...]:
@@ -300,34 +311,37 @@ class Dialect(ABC):
 
     # ---- rows --------------------------------------------------------------------------------
 
-    def load_facts(self, session: Session) -> Mapping[str, Any]:
-        """What an encoder has to know of the server: plain JSON values."""
-        return {}
+    def statement_bytes_max(self, session: Session) -> int:
+        """How long a statement may be; 0 where that bounds no row."""
+        return 0
 
     @abstractmethod
     def encoder(
-        self,
-        columns: Sequence[Column],
-        kinds: Sequence[Any] | None,
-        first_row: int | None,
-        facts: Mapping[str, Any],
+        self, columns: Sequence[Column], kinds: Sequence[Any] | None, bytes_max: int
     ) -> RowEncoder:
-        """For columns that come as these Arrow types; None: not known, for no rows. With
-        ``first_row``, ``exactum_row`` is filled with ``first_row``, ``first_row + 1``, ...
-        ``facts`` are what ``load_facts`` said.
+        """For columns that come as these Arrow types; None: not known, for no rows. ``bytes_max``
+        is what ``statement_bytes_max`` said.
+        """
+
+    @abstractmethod
+    def lock_definition(self, session: Session, load: Load) -> None:
+        """Nobody changes the target's columns, keys or rules until the transaction ends; rows may
+        be written as ever.
         """
 
     @abstractmethod
     def load(
-        self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
+        self,
+        session: Session,
+        table: TableName,
+        header: Mapping[str, Any],
+        frames: Iterator[Frame],
     ) -> None:
         """Bring frames, each with the number of its rows, into the table, inside the session's
-        transaction. ``header`` is the encoder's, as JSON text. None are well: it shows whether the
-        user may write.
+        transaction. ``header`` is the encoder's.
 
         Raises:
-            SqlFailure: ROWS, CHANGED (the columns are read as others than they were encoded for),
-                or the server's.
+            SqlFailure: ROWS, or the server's.
             FileNotFoundError: as ``frames``.
         """
 
@@ -335,7 +349,7 @@ class Dialect(ABC):
         self,
         session: Session,
         table: TableName,
-        header: str,
+        header: Mapping[str, Any],
         frames: Iterator[Frame],
         refused_max: int,
     ) -> Sequence[RefusedRow]:

@@ -23,14 +23,17 @@ from exactum.protocol.sink import (
 from exactum.sinks.staged import JudgingParticipant, StagedParticipant
 from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
 from exactum.sinks.writer import StagedWriters
-from exactum.sql.columns import hidden_rows, matched, named_by
+from exactum.sql.columns import hidden_rows, matched, named_by, wrong_key
 from exactum.sql.dialect import Dialect, Mode
 from exactum.sql.session import Session, SqlFailure, asking
-from exactum.sql.table import Column, Kind, Table, TableName, other_keys
+from exactum.sql.table import Column, Kind, Table, TableName
 from exactum.sql.target import SqlTarget, rehearse
 from exactum.sql.url import Address
 from exactum.sql.writer import SqlRows, SqlScope, WritePlan
 from exactum.storage.storage import Storage
+
+FLAG = Column("exactum_delete", "boolean", Kind.BOOLEAN)
+"""For ``delete_when`` in what is loaded."""
 
 
 class SqlSink(NotAFunction, ABC):
@@ -116,8 +119,7 @@ class SqlSink(NotAFunction, ABC):
         with asking(self.dialect, self.address, "exactum start", shown) as session:
             plan = self._checked(session, staging, scope, columns)
             self.dialect.create_own_tables(session, plan.target)
-            facts = self.dialect.load_facts(session)
-            plan = replace(plan, load_facts=tuple(facts.items()))
+            plan = replace(plan, bytes_max=self.dialect.statement_bytes_max(session))
             rehearse(plan, session)
         at = self.address.where.rpartition("@")[2]  # whoever the user is
         made = JudgingParticipant if plan.is_judged else StagedParticipant
@@ -244,7 +246,7 @@ class SqlSink(NotAFunction, ABC):
         if self._delete_when is not None:
             if table.hides_rows:
                 raise SettingRefused("SQL_ROW_SECURITY", f"{self.where}: {hidden_rows(table.name)}")
-            flag = self._flag({c.name for c in columns})
+            flag = FLAG
         return WritePlan(
             dialect=self.dialect,
             address=self.address,
@@ -281,35 +283,8 @@ class SqlSink(NotAFunction, ABC):
         names = [column.name for column in table.columns]
         spelled = {name.lower(): name for name in names} | {name: name for name in names}
         key = [spelled.get(name, spelled.get(name.lower(), name)) for name in self.key]
-        wanted = frozenset(key)
-        if wanted not in table.unique_keys:
-            known = "; ".join(sorted(", ".join(sorted(k)) for k in table.unique_keys)) or "none"
-            raise SettingRefused(
-                "SQL_KEY",
-                f"{self.where}: mode='upsert' needs a primary key or a unique constraint on "
-                f"exactly ({', '.join(key)}); the table has: {known}. Create one, or correct key=.",
-            )
-        others = other_keys(table.unique_keys, key)
-        if others and self.dialect.upserts_by_any_key:
-            raise SettingRefused(
-                "SQL_KEY",
-                f"{self.where}: {self.dialect.name} upserts by whichever unique key a row hits, "
-                f"and the table has another one than key=: ({', '.join(sorted(others[0]))}). A row "
-                "could replace a different one. Drop that key, or use a table with one key.",
-            )
-
-    def _flag(self, taken: set[str]) -> Column:
-        """The column for ``delete_when`` of what is loaded, under a name that no written column
-        has.
-        """
-        name = "exactum_delete"
-        declared = self.dialect.type_for("boolean", False)
-        if declared is None or name in taken:
-            raise SettingRefused(
-                "SQL_ARGUMENT",
-                f"{self.where}: the table has a column {name!r}, a name that exactum needs.",
-            )
-        return Column(name, declared, Kind.BOOLEAN)
+        if why := wrong_key(table, key, self.dialect):
+            raise SettingRefused("SQL_KEY", f"{self.where}: mode='upsert' {why}")
 
     # ---- tables ------------------------------------------------------------------------------
 

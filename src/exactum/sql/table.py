@@ -7,7 +7,6 @@ Both dialects fill these from their catalogs; ``rows`` and the checks at start r
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -155,11 +154,6 @@ class Column:
     known_by: str = ""
 
 
-def other_keys(unique_keys: Sequence[frozenset[str]], key: Sequence[str]) -> list[frozenset[str]]:
-    """The unique keys that rows of different ``key`` may share: those that do not contain it."""
-    return [other for other in unique_keys if not frozenset(key) <= other]
-
-
 @dataclass(frozen=True)
 class Table:
     """A table: its columns in the server's order, and its unique keys (the primary key, too) as
@@ -177,6 +171,14 @@ class Table:
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)
+
+
+_LIMITS = re.compile(r"\(.*?\)")
+
+
+def without_limits(column_type: str) -> str:
+    """``character varying(10)`` without the 10: values of the two are written alike."""
+    return _LIMITS.sub("", column_type)
 
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")

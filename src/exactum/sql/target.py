@@ -2,6 +2,7 @@
 together with the ledger's row, at most once whoever asks and how often.
 
     enter the ledger's row (waits for whoever is just doing the same; was there: done)
+    see that the table is what it was; from here on nobody can change that
     load the staged files into the target; of an upsert into a temporary table, and from there
     COMMIT
 
@@ -49,8 +50,8 @@ from exactum.sql.session import (
     SqlFailure,
     port_error,
 )
-from exactum.sql.table import TableName
-from exactum.sql.writer import SqlScope, WritePlan, header_of
+from exactum.sql.table import Column, TableName
+from exactum.sql.writer import SqlScope, WritePlan, load_of
 
 
 def rows_refused(plan: WritePlan, batch_id: int, failure: SqlFailure) -> ExactumError:
@@ -175,10 +176,11 @@ def rehearse(plan: WritePlan, session: Session) -> None:
     Raises:
         SqlFailure: a right, a type or a trigger stands in the way.
     """
-    first_row = 0 if plan.mode is Mode.UPSERT else None
-    encoder = plan.dialect.encoder(plan.loaded_columns, None, first_row, dict(plan.load_facts))
+    encoder = plan.dialect.encoder(plan.loaded_columns, None, plan.bytes_max)
+    load = load_of(plan, encoder)
     try:
-        bring(plan.dialect, session, Load.of(header_of(plan, encoder)), iter(()))
+        plan.dialect.lock_definition(session, load)
+        bring(plan.dialect, session, load, iter(()))
         if plan.is_judged and plan.mode is Mode.APPEND:
             plan.dialect.create_temporary_table(session, plan.loaded_columns)
         plan.dialect.check_constraints(session)
@@ -278,9 +280,8 @@ class SqlTarget(JudgingTarget):
             if self._takes_held(session, epoch):
                 state = Published.DONE
             else:
-                state = self._all_but_commit(session, epoch)
+                state = self._all_but_commit(session, epoch, self._plan.columns)
             if state is Published.DONE:
-                self._check_target(session)
                 self._held = (epoch.digest, session)
             else:
                 session.rollback()
@@ -319,9 +320,9 @@ class SqlTarget(JudgingTarget):
 
         def step(session: Session) -> None:
             is_there = self._takes_held(session, epoch)
-            if not is_there and self._load(session, epoch) is Published.MISSING:
+            columns = self._plan.columns
+            if not is_there and self._load(session, epoch, columns) is Published.MISSING:
                 raise FileNotFoundError(self._plan.staging.where)
-            self._check_target(session)
             try:
                 session.commit()
             except SqlFailure as failure:  # not again: it may have taken effect
@@ -348,9 +349,14 @@ class SqlTarget(JudgingTarget):
             self.let_go()
 
     def _takes_held(self, session: Session, epoch: StagedEpoch) -> bool:
-        """Whether this session holds exactly these rows; nothing counts as held from here on."""
+        """Whether this session holds exactly these rows, and still answers; nothing counts as held
+        from here on.
+        """
         held, self._held = self._held, None
-        return held == (epoch.digest, session)
+        if held != (epoch.digest, session):
+            return False
+        session.query("SELECT 1")
+        return True
 
     def _finish(self, epoch: StagedEpoch) -> bool:
         """COMMIT what is held of exactly these files; False when nothing is.
@@ -374,12 +380,6 @@ class SqlTarget(JudgingTarget):
         def step(session: Session) -> Published:
             state = self._all_but_commit(session, epoch)
             if state is Published.DONE:
-                for load, _ in self._loads(epoch):
-                    key = load.key if load.mode is Mode.UPSERT else ()
-                    deletes = load.delete_when is not None
-                    check_table(
-                        self._dialect, session, load.target, upsert_key=key, deletes=deletes
-                    )
                 self._commit(session, epoch)
             else:
                 session.rollback()
@@ -389,8 +389,11 @@ class SqlTarget(JudgingTarget):
 
     # ---- in the session's transaction --------------------------------------------------------
 
-    def _all_but_commit(self, session: Session, epoch: StagedEpoch) -> Published:
-        return self._state_before(session, epoch) or self._load(session, epoch)
+    def _all_but_commit(
+        self, session: Session, epoch: StagedEpoch, columns: Sequence[Column] = ()
+    ) -> Published:
+        """``columns``: see ``check_table``."""
+        return self._state_before(session, epoch) or self._load(session, epoch, columns)
 
     def _state_before(self, session: Session, epoch: StagedEpoch) -> Published | None:
         """None: its row is in the ledger, and it is to be loaded."""
@@ -406,10 +409,13 @@ class SqlTarget(JudgingTarget):
             return Published.OVERTAKEN if left else Published.BEFORE
         return None
 
-    def _load(self, session: Session, epoch: StagedEpoch) -> Published:
+    def _load(
+        self, session: Session, epoch: StagedEpoch, columns: Sequence[Column] = ()
+    ) -> Published:
         """DONE or MISSING."""
         try:
             for load, parts in self._loads(epoch):
+                check_table(self._dialect, session, load, columns)
                 bring(self._dialect, session, load, self._frames(parts))
         except FileNotFoundError:
             return Published.MISSING
@@ -428,6 +434,7 @@ class SqlTarget(JudgingTarget):
         kept: list[StagedPart] = []
         refused: list[RefusedRow] = []
         for load, parts in self._loads(epoch):
+            check_table(self._dialect, session, load, self._plan.columns)
             rows = self._bring_accepted(session, load, parts)
             refused.extend(rows)
             kept.extend(_without(parts, rows))
@@ -501,17 +508,6 @@ class SqlTarget(JudgingTarget):
         session.commit()
 
     # ---- small steps -------------------------------------------------------------------------
-
-    def _check_target(self, session: Session) -> None:
-        plan = self._plan
-        check_table(
-            plan.dialect,
-            session,
-            plan.target,
-            upsert_key=plan.key if plan.mode is Mode.UPSERT else (),
-            deletes=plan.flag_column is not None,
-            columns=plan.columns,
-        )
 
     def _ledger(self, sibling: TableName | None = None) -> Ledger:
         return Ledger(self._dialect, self._plan.scope, sibling or self._plan.target)

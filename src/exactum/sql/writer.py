@@ -9,12 +9,15 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from exactum.errors import FrameRefused
 from exactum.protocol.sink import Rejection, Scope
 from exactum.sinks.rows import RowCheck, together
 from exactum.sinks.staging import Staging
 from exactum.sinks.writer import TaskFiles, TaskRows
-from exactum.sql.dialect import Dialect, Mode, RowEncoder
+from exactum.sql.dialect import ROW, ROW_COLUMN, Dialect, Load, Mode, RowEncoder
 from exactum.sql.rows import TableRules
 from exactum.sql.table import Column, TableName
 from exactum.sql.url import Address
@@ -44,7 +47,7 @@ class WritePlan:
     flag: the boolean column for ``delete_when`` of what is loaded, and ``flag_column`` the frame's
     name for it; or None.
     staging: where tasks leave their rows.
-    load_facts: what the dialect's encoder has to know of the server, as (name, value).
+    bytes_max: how long a statement may be, see ``Dialect.statement_bytes_max``.
     """
 
     dialect: Dialect
@@ -60,7 +63,7 @@ class WritePlan:
     key: tuple[str, ...] = ()
     order_by: tuple[str, ...] = ()
     named_by: tuple[str, ...] = ()
-    load_facts: tuple[tuple[str, Any], ...] = ()
+    bytes_max: int = 0
 
     @property
     def shown(self) -> str:
@@ -75,7 +78,9 @@ class WritePlan:
     @property
     def loaded_columns(self) -> tuple[Column, ...]:
         """What a staged file has, in this order."""
-        return self.columns if self.flag is None else (*self.columns, self.flag)
+        flag = () if self.flag is None else (self.flag,)
+        row = (ROW_COLUMN,) if self.mode is Mode.UPSERT else ()
+        return (*self.columns, *flag, *row)
 
 
 ROWS_BITS = 40
@@ -92,6 +97,7 @@ class SqlRows(TaskRows):
     def __init__(self, plan: WritePlan) -> None:
         super().__init__(plan)
         self._encoder: RowEncoder | None = None
+        self._next_row: int | None = None
         key = plan.key if plan.mode is Mode.UPSERT else ()
         self._rules = TableRules(plan.columns, plan.frame_columns, key, plan.named_by)
         flag = () if plan.flag_column is None else (plan.flag_column,)
@@ -115,34 +121,42 @@ class SqlRows(TaskRows):
         accepted, rejection = self._rules.split(batch)
         if accepted.num_rows:
             accepted = accepted.select(self._sent)
-            encoder = self._encoder_for(accepted.schema.types, files.task)
-            too_large = encoder.write(accepted, files.frames(header_of(self._plan, encoder)))
+            loaded = self._numbered(accepted, files.task)
+            encoder = self._encoder_for(loaded.schema.types)
+            too_large = encoder.write(loaded, files.frames(load_of(self._plan, encoder).header))
             if too_large is not None:
                 check = RowCheck(accepted)
                 check.refuse(too_large.mask, too_large.rule, too_large.has)
                 rejection = together(rejection, check.outcome(self._rules.names)[1])
         return rejection
 
-    def _encoder_for(self, kinds: list[Any], task: int) -> RowEncoder:
+    def _numbered(self, batch: Any, task: int) -> Any:
+        """With ``exactum_row``, for an upsert."""
+        if self._plan.mode is not Mode.UPSERT:
+            return batch
+        first = task << ROWS_BITS if self._next_row is None else self._next_row
+        self._next_row = first + batch.num_rows
+        numbers = pa.array(np.arange(first, self._next_row, dtype=np.int64))
+        names = [*batch.schema.names, ROW]
+        return pa.RecordBatch.from_arrays([*batch.columns, numbers], names=names)
+
+    def _encoder_for(self, kinds: list[Any]) -> RowEncoder:
         """All of a frame's batches have the same Arrow types."""
         if self._encoder is None:
             plan = self._plan
-            upsert = plan.mode is Mode.UPSERT
-            first_row = task << ROWS_BITS if upsert else None
-            self._encoder = plan.dialect.encoder(
-                plan.loaded_columns, kinds, first_row, dict(plan.load_facts)
-            )
+            self._encoder = plan.dialect.encoder(plan.loaded_columns, kinds, plan.bytes_max)
         return self._encoder
 
 
-def header_of(plan: WritePlan, encoder: RowEncoder) -> dict[str, Any]:
-    """What a staged file says of itself; ``target.Load`` reads it."""
-    return {
-        "target": [plan.target.schema, plan.target.table],
-        "columns": [[c.name, c.type] for c in plan.columns],
-        "mode": plan.mode.value,
-        "key": plan.key,
-        "order_by": plan.order_by,
-        "delete_when": None if plan.flag is None else [plan.flag.name, plan.flag.type],
-        "load": encoder.header,
-    }
+def load_of(plan: WritePlan, encoder: RowEncoder) -> Load:
+    """What a staged file says of itself, in its header."""
+    flag = plan.flag
+    return Load(
+        plan.target,
+        tuple((column.name, column.type) for column in plan.columns),
+        plan.mode,
+        plan.key,
+        plan.order_by,
+        None if flag is None else (flag.name, flag.type),
+        encoder.header,
+    )

@@ -5,81 +5,59 @@ options mean for a query.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from exactum.problem import Problem, error, ok, warning
 
-MOUNTS = Path("/proc/self/mountinfo")
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "glusterfs", "9p", "gpfs"})
-STALE_MAX_S = 60
-"""How long NFS may go by attributes that it has read before, by default."""
-_OCTAL = re.compile(r"\\([0-7]{3})")
 _IS_LOST = "A checkpoint or a decision log that is lost means rows that are lost or doubled."
 
 
-@dataclass(frozen=True)
-class Mount:
-    """``options``: of the mount and of the file system, name to value ("" where it has none)."""
+def mount_of(folder: Path) -> Any:
+    """psutil's partition that ``folder`` lies on; None where the system does not say. Of several on
+    one point the last one counts, of nested ones the deepest.
+    """
+    import psutil  # not in each worker that writes files
 
-    kind: str
-    point: str
-    source: str
-    options: dict[str, str]
-
-    @staticmethod
-    def of_line(line: str) -> Mount:
-        """One line of mountinfo: see proc(5)."""
-        head, _, tail = line.partition(" - ")
-        fields, kind_source = head.split(" "), tail.split(" ")
-        texts = ",".join((fields[5], *kind_source[2:3]))
-        pairs = (option.partition("=") for option in texts.split(",") if option)
-        point = _OCTAL.sub(lambda found: chr(int(found[1], 8)), fields[4])
-        options = {name: value for name, _, value in pairs}
-        return Mount(kind_source[0], point, kind_source[1], options)
-
-    @staticmethod
-    def of_folder(folder: Path) -> Mount | None:
-        """None where the system does not say (macOS). Of several on one point the last one counts,
-        of nested ones the deepest.
-        """
-        try:
-            lines = MOUNTS.read_text().splitlines()
-        except OSError:
-            return None
-        here = Path(os.path.realpath(folder))
-        over = [mount for mount in map(Mount.of_line, lines) if here.is_relative_to(mount.point)]
-        return max(reversed(over), key=lambda mount: len(mount.point), default=None)
+    here = Path(os.path.realpath(folder))
+    over = [m for m in psutil.disk_partitions(all=True) if here.is_relative_to(m.mountpoint)]
+    return max(reversed(over), key=lambda mount: len(mount.mountpoint), default=None)
 
 
 def mount_problems(where: str, folder: Path) -> Iterator[Problem]:
     """What to know of the mount that ``folder`` lies on."""
-    mount = Mount.of_folder(folder)
+    mount = mount_of(folder)
     if mount is not None:
         yield _kind(where, mount)
-        if mount.kind.startswith("nfs"):
-            yield from _network_options(where, mount)
+        if mount.fstype.startswith("nfs") and "nocto" in mount.opts.split(","):
+            yield error(
+                where,
+                f"{mount.mountpoint} is mounted with nocto.",
+                "Then a machine may see an old state of a file that another one has just written, "
+                "and a driver may miss a decision that stands.",
+                "Mount it without nocto.",
+            )
 
 
-def _kind(where: str, mount: Mount) -> Problem:
-    text = f"{mount.kind} at {mount.point} ({mount.source})"
-    if mount.kind in ("tmpfs", "ramfs"):
+def _kind(where: str, mount: Any) -> Problem:
+    text = f"{mount.fstype} at {mount.mountpoint} ({mount.device})"
+    if mount.fstype in ("tmpfs", "ramfs"):
         return warning(
             where,
             f"{text} is memory: a restart of the machine loses it.",
             _IS_LOST,
             "Use a disk for everything that has to outlive the machine.",
         )
-    if mount.kind == "overlay":
+    if mount.fstype == "overlay":
         return warning(
             where,
             f"{text} is the writable layer of a container, which goes with the container.",
             _IS_LOST,
             "Use a volume that outlives the container.",
         )
-    if mount.kind.startswith("fuse") and mount.kind != "fuseblk":
+    if mount.fstype.startswith("fuse") and mount.fstype != "fuseblk":
         return warning(
             where,
             f"{text} is a file system of a user program.",
@@ -87,39 +65,5 @@ def _kind(where: str, mount: Mount) -> Problem:
             "and rename by copying.",
             "Give an object store by its URL (s3://...) instead of mounting it.",
         )
-    seen = "other machines can see" if mount.kind in NETWORK else "this machine alone sees"
+    seen = "other machines can see" if mount.fstype in NETWORK else "this machine alone sees"
     return ok(where, f"It lies on {text}, which {seen}.")
-
-
-def _network_options(where: str, mount: Mount) -> Iterator[Problem]:
-    if "nocto" in mount.options:
-        yield error(
-            where,
-            f"{mount.point} is mounted with nocto.",
-            "Then a machine may see an old state of a file that another one has just written, and "
-            "a driver may miss a decision that stands.",
-            "Mount it without nocto.",
-        )
-    for name in ("actimeo", "acregmax", "acdirmax"):
-        if mount.options.get(name, "").isdigit() and int(mount.options[name]) > STALE_MAX_S:
-            yield warning(
-                where,
-                f"{mount.point} is mounted with {name}={mount.options[name]}.",
-                "So many seconds a machine may not see a file that another one has made.",
-                f"Mount it with {name} of at most {STALE_MAX_S}, or leave it out.",
-            )
-    if "soft" in mount.options or "softerr" in mount.options:
-        yield warning(
-            where,
-            f"{mount.point} is mounted soft.",
-            "A server that is slow then fails writes, and the query stops where a hard mount "
-            "would wait.",
-            "Mount it hard.",
-        )
-    if mount.options.get("local_lock", "none") != "none" or "nolock" in mount.options:
-        yield warning(
-            where,
-            f"{mount.point} is mounted with locks of this machine alone.",
-            "Commands on another machine do not see that a query runs.",
-            "Mount it without nolock and local_lock.",
-        )

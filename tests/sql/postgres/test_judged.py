@@ -4,7 +4,6 @@ puts them aside as dead letters under the same record, and never brings them in 
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import json
 import random
@@ -67,7 +66,6 @@ class Job:
         table: str,
         tasks: Sequence[Task],
         *,
-        columns: Sequence[tuple[str, str]] = COLUMNS,
         guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
         with_letters: bool = True,
         **settings: Any,
@@ -77,7 +75,6 @@ class Job:
         self._storage = MemoryStorage()
         self._id = f"judged-{next(_queries)}"
         self._guarantee = guarantee
-        self._columns = columns
         self._sinks = {"rows": database.sink(table, **settings)}
         if with_letters:
             self._sinks[DEAD_LETTERS] = database.sink("dead", create_table=True)
@@ -89,7 +86,7 @@ class Job:
         run = QueryRun(self._id, new_incarnation(), self._guarantee, self._staging)
         self._opened = {
             name: sink.open(
-                run, name, sink.dead_letter_columns if name == DEAD_LETTERS else self._columns
+                run, name, sink.dead_letter_columns if name == DEAD_LETTERS else COLUMNS
             )
             for name, sink in self._sinks.items()
         }
@@ -169,38 +166,6 @@ def test_rows_and_their_ledger_row_are_of_one_transaction(
     assert of_rows == database.rows(
         f"SELECT xmin::text FROM exactum_ledger WHERE row_count = {9 - len(bad)}"
     )
-
-
-def test_a_dead_letter_is_as_from_a_task(database: Database, tmp_path: Path) -> None:
-    """The original bytes, and the place of its record, although COPY is sent other texts."""
-    table = database.table(
-        'key bytea, value jsonb, topic text, partition int, "offset" bigint, timestamp timestamptz'
-    )
-    at = datetime.datetime(2024, 1, 2, 3, 4, 5, 6, datetime.timezone.utc)
-    schema = pa.schema(
-        [
-            ("key", pa.binary()),
-            ("value", pa.string()),
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("offset", pa.int64()),
-            ("timestamp", pa.timestamp("us", "America/New_York")),
-        ]
-    )
-    rows = [(b"\x00\xff", "{}", "t", 3, 6, at), (b"\x01\xfe", "{é", "t", 3, 7, at)]
-    batch = pa.RecordBatch.from_pylist(
-        [dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema
-    )
-    columns = (
-        ("key", "binary"), ("value", "string"), ("topic", "string"), ("partition", "int"),
-        ("offset", "bigint"), ("timestamp", "timestamp"),
-    )  # fmt: skip
-    Job(database, tmp_path, table, [[batch]], columns=columns).run()
-    assert database.rows(f"SELECT key, value FROM {table}") == [(b"\x00\xff", {})]
-    assert database.rows(
-        "SELECT key, value, sink, source_topic, source_partition, source_offset, source_timestamp "
-        "FROM dead"
-    ) == [(b"\x01\xfe", "{é".encode(), "rows", "t", 3, 7, at)]
 
 
 @pytest.mark.parametrize("settings", [{}, {"mode": "upsert", "key": "n"}], ids=["append", "upsert"])

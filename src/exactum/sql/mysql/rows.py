@@ -1,8 +1,5 @@
-"""A task's rows as text for MySQL: lines for LOAD DATA LOCAL INFILE where the server allows it,
-else rows of literals for INSERT. The driver sends it. By whole arrays, no loop over rows.
-
-LOAD DATA reads lines that end with ``\\n``, with fields between tabs: a backslash escapes, ``\\N``
-is NULL, and binary values are hexadecimal. INSERT reads ``(1,'text',x'ff',NULL)``.
+"""A task's rows as the literals of INSERTs, ``(1,'text',x'ff',NULL)``, which the driver sends. By
+whole arrays, no loop over rows.
 """
 
 from __future__ import annotations
@@ -14,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.sql.dialect import ROW
 from exactum.sql.mysql.session import quote, quote_table
 from exactum.sql.rows import Broken
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Kind, TableName
-from exactum.values.nested import bytes_of, data_of, hex_texts, is_bytes, is_text
+from exactum.values.nested import bytes_of, data_of, hex_texts, is_bytes
+from exactum.values.texts import TEXT, concatenated, without_nulls
 
 if TYPE_CHECKING:
     from exactum.sinks.frames import FrameWriter
@@ -28,53 +25,24 @@ if TYPE_CHECKING:
 # ---- text ------------------------------------------------------------------------------------
 
 
-TEXT = pa.large_string()
-"""Lines of a whole batch may be more than 2 GiB."""
 _UNQUOTED = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
 
 
-def lines(batch: Any, columns: Sequence[Column], first_row: int | None) -> Any:
-    """The batch as LOAD DATA reads it; with ``first_row``, a last field counts the rows from
-    there.
-    """
-    fields = [_field(batch.column(i), column) for i, column in enumerate(columns)]
-    if first_row is not None:
-        fields.append(_numbers(first_row, batch.num_rows))
-    fields[-1] = _joined(fields[-1], "\n", by="")
-    return data_of(fields[0] if len(fields) == 1 else _joined(*fields, by="\t"))
-
-
-def tuples(batch: Any, columns: Sequence[Column], first_row: int | None) -> tuple[Any, Any]:
+def tuples(batch: Any, columns: Sequence[Column]) -> tuple[Any, Any]:
     """The batch as INSERT reads it, each row followed by a comma, and where each row ends (both
     NumPy's).
     """
     fields = [_literal(batch.column(i), column) for i, column in enumerate(columns)]
-    if first_row is not None:
-        fields.append(_numbers(first_row, batch.num_rows))
-    body = fields[0] if len(fields) == 1 else _joined(*fields, by=",")
-    text, ends = bytes_of(_joined("(", body, "),", by=""))
+    text, ends = bytes_of(concatenated("(", without_nulls(*fields, between=","), "),"))
     return text, ends[1:]
-
-
-def _joined(*texts: Any, by: str) -> Any:
-    scalars = (pa.scalar(text, TEXT) if isinstance(text, str) else text for text in (*texts, by))
-    return pc.binary_join_element_wise(*scalars)
-
-
-def _field(values: Any, column: Column) -> Any:
-    text = _text(values)
-    if is_text(values.type):
-        for character, escaped in (("\\", "\\\\"), ("\t", "\\\t"), ("\n", "\\\n")):
-            text = _replaced(text, character, escaped)
-    return pc.fill_null(text, "\\N") if text.null_count else text
 
 
 def _literal(values: Any, column: Column) -> Any:
     text = _text(values)
     if is_bytes(values.type):
-        text = _joined("x'", text, "'", by="")
+        text = concatenated("x'", text, "'")
     elif column.kind not in _UNQUOTED:
-        text = _joined("'", _replaced(_replaced(text, "\\", "\\\\"), "'", "\\'"), "'", by="")
+        text = concatenated("'", _replaced(_replaced(text, "\\", "\\\\"), "'", "\\'"), "'")
     return pc.fill_null(text, "NULL") if text.null_count else text
 
 
@@ -102,10 +70,6 @@ def _replaced(text: Any, character: str, by: str) -> Any:
     return pc.replace_substring(text, character, by)
 
 
-def _numbers(first: int, count: int) -> Any:
-    return pa.array(np.arange(first, first + count, dtype=np.int64)).cast(TEXT)
-
-
 # ---- a task's rows ---------------------------------------------------------------------------
 
 
@@ -115,81 +79,41 @@ INSERT_BYTES_MAX = 2 * 2**20
 """Longest INSERT, where max_allowed_packet allows it: longer ones are not quicker."""
 HEADROOM_BYTES = 1_024
 """Room in a packet for what is not rows."""
-LINES, TUPLES = "lines", "tuples"
-_CONVERTED = {Kind.BYTES: "UNHEX({})", Kind.BOOLEAN: "CAST({} AS UNSIGNED)"}
-"""What LOAD DATA cannot read from a field as it is."""
 
 
-class _Rows:
-    """Of one task; ``first_row`` numbers them."""
+class InsertRows:
+    """See ``RowEncoder``: frames that fit a packet."""
 
-    def __init__(self, columns: Sequence[Column], first_row: int | None) -> None:
+    def __init__(self, columns: Sequence[Column], packet_bytes: int) -> None:
         self._columns = tuple(columns)
-        self._next_row = first_row
-        own = [] if first_row is None else [ROW]
-        self._names = [*(column.name for column in columns), *own]
-
-    def _count(self, rows: int) -> None:
-        if self._next_row is not None:
-            self._next_row += rows
-
-
-class Lines(_Rows):
-    """See ``RowEncoder``: lines for LOAD DATA, in frames of some ``PIECE_BYTES``. A
-    packet bounds no row: the "file" goes to the server in small pieces.
-    """
-
-    @property
-    def header(self) -> Mapping[str, Any]:
-        """``converted``: by which expression a field becomes the column's value, where it is none
-        as it is.
-        """
-        return {
-            "format": LINES,
-            "names": self._names,
-            "converted": {
-                c.name: _CONVERTED[c.kind] for c in self._columns if c.kind in _CONVERTED
-            },
-        }
-
-    def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
-        """See the port."""
-        rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
-        for start in range(0, batch.num_rows, rows):
-            piece = batch.slice(start, rows)
-            frames.write(lines(piece, self._columns, self._next_row), piece.num_rows)
-            self._count(piece.num_rows)
-        return None
-
-
-class Tuples(_Rows):
-    """See ``RowEncoder``: ``(1,'text',x'ff',NULL),`` for INSERT, in frames that fit a packet."""
-
-    def __init__(self, columns: Sequence[Column], first_row: int | None, packet_bytes: int) -> None:
-        super().__init__(columns, first_row)
+        self._names = [column.name for column in columns]
         self._packet_bytes = packet_bytes
         head = len(insert_head(TableName("x" * 64, "x" * 64), self._names))
         self._room = packet_bytes - 2 * head - HEADROOM_BYTES
 
     @property
     def header(self) -> Mapping[str, Any]:
-        return {"format": TUPLES, "names": self._names}
+        return {"format": "rows", "names": self._names}
 
     def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
         """See the port. A row is too large when it does not fit into a packet."""
-        text, ends = tuples(batch, self._columns, self._next_row)
+        at_once = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
+        starts = range(0, batch.num_rows, at_once)
+        sizes = np.concatenate([self._write(batch.slice(n, at_once), frames) for n in starts])
+        if sizes.max() <= self._room:
+            return None
+        rule = (
+            f"one INSERT takes {self._room} bytes (raise the server's max_allowed_packet, "
+            f"{self._packet_bytes})"
+        )
+        return Broken(rule, sizes > self._room, pa.array(sizes))
+
+    def _write(self, batch: Any, frames: FrameWriter) -> Any:
+        """The bytes of each row; those that are too large are not written."""
+        text, ends = tuples(batch, self._columns)
         sizes = np.diff(ends, prepend=0)
-        too_large = None
         if sizes.max() > self._room:
-            mask = sizes > self._room
-            rule = (
-                f"one INSERT takes {self._room} bytes (raise the server's max_allowed_packet, "
-                f"{self._packet_bytes}, or let it take LOAD DATA LOCAL by local_infile)"
-            )
-            too_large = Broken(rule, mask, pa.array(sizes))
-            batch = batch.filter(pa.array(~mask))
-            text, ends = tuples(batch, self._columns, self._next_row)
-        self._count(batch.num_rows)
+            text, ends = tuples(batch.filter(pa.array(sizes <= self._room)), self._columns)
         start, row = 0, 0
         longest = min(self._room, INSERT_BYTES_MAX)
         while row < len(ends):
@@ -198,7 +122,7 @@ class Tuples(_Rows):
             end = int(ends[last - 1])
             frames.write(memoryview(text)[start : end - 1], last - row)
             start, row = end, last
-        return too_large
+        return sizes
 
 
 def insert_head(table: TableName, names: Sequence[str]) -> bytes:

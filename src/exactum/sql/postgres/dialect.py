@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,8 @@ import pyarrow as pa
 from exactum.errors import SettingRefused
 from exactum.problem import Problem, clock, error, ok
 from exactum.sinks.frames import unpacked
-from exactum.sql.dialect import PROOF_LABEL, ROW, Dialect, Load, RefusedRow, RowEncoder
-from exactum.sql.postgres.rows import HEAD, TAIL, CopyEncoder, csv_text
+from exactum.sql.dialect import BINARY, PROOF_LABEL, ROW, Dialect, Load, RefusedRow, RowEncoder
+from exactum.sql.postgres.rows import HEAD, TAIL, copy_rows, csv_text
 from exactum.sql.postgres.session import (
     connect,
     opened,
@@ -47,10 +47,6 @@ if TYPE_CHECKING:
 
 
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
-MISREAD = frozenset({"22P03", "22P04", "08P01"})
-"""SQLSTATEs of binary data that are not what the server expects of a column's type. It names the
-COPY then; a pooler that lost its server has the last code as well, and names none.
-"""
 OF_ONE_ROW = ("22", "23514", "54")
 """SQLSTATEs, or how they begin, of what a row's own values are refused for by a table that has
 nothing but types: data, a domain's CHECK, a limit.
@@ -147,49 +143,41 @@ class PostgresDialect(Dialect):
     # ---- rows --------------------------------------------------------------------------------
 
     def encoder(
-        self,
-        columns: Sequence[Column],
-        kinds: Sequence[Any] | None,
-        first_row: int | None,
-        facts: Mapping[str, Any],
+        self, columns: Sequence[Column], kinds: Sequence[Any] | None, bytes_max: int
     ) -> RowEncoder:
-        return CopyEncoder(columns, kinds, first_row)
+        return copy_rows(columns, kinds)
+
+    def lock_definition(self, session: Session, load: Load) -> None:
+        session.execute(sql("lock_definition", target=load.target))
 
     def load(
-        self, session: Session, table: TableName, header: str, frames: Iterator[Frame]
+        self,
+        session: Session,
+        table: TableName,
+        header: Mapping[str, Any],
+        frames: Iterator[Frame],
     ) -> None:
         """One ``COPY table (column, ...) FROM STDIN (FORMAT ...)``."""
-        said = json.loads(header)
-        names = said["names"]
-        sent: Iterator[Any] = (frame for frame, _ in frames)
-        if said["format"] == "arrow":
-            sent = (csv_text(unpacked(frame).columns[: len(names)]) for frame in sent)
-        if said["format"] != "binary":
-            _copy(session, table, names, "csv", sent)
-            return
-        with _understood(table):
+        names = header["names"]
+        sent = (frame for frame, _ in frames)
+        if header["format"] == BINARY:
             _copy(session, table, names, "binary", chain([HEAD], sent, [TAIL]))
-        # From the COPY until the transaction's end nobody can change a column, so what the catalog
-        # says now is what the COPY went by. A bigint would be read as a double without a word.
-        listed = session.query(sql("list_readers"), (regclass(table),))
-        # One that the search path does not find is named with its schema.
-        readers = {name: str(reader).rpartition(".")[2] for name, reader in listed}
-        for name, wanted in said["readers"].items():
-            if readers.get(name) not in wanted:
-                raise _changed(table, f"column {name!r}", "")
+            return
+        texts = (csv_text(unpacked(frame).columns[: len(names)]) for frame in sent)
+        _copy(session, table, names, "csv", texts)
 
     def load_accepted(
         self,
         session: Session,
         table: TableName,
-        header: str,
+        header: Mapping[str, Any],
         frames: Iterator[Frame],
         refused_max: int,
     ) -> Sequence[RefusedRow]:
         """What is refused is tried again in halves, each within a savepoint, and what is taken is
         followed by twice as much.
         """
-        names = json.loads(header)["names"]
+        names = header["names"]
         refused: list[RefusedRow] = []
         first = 0
         for frame, count in frames:
@@ -306,22 +294,6 @@ def _refusal(session: Session, table: TableName, names: Sequence[str], batch: An
         why = failure.text
     session.execute(sql("keep"))
     return why
-
-
-@contextmanager
-def _understood(table: TableName) -> Iterator[None]:
-    """Binary data that the server cannot read are no fault of a row."""
-    try:
-        yield
-    except SqlFailure as failure:
-        if failure.code in MISREAD and "COPY" in failure.text:
-            raise _changed(table, "a column", failure.code) from failure
-        raise
-
-
-def _changed(table: TableName, what: str, code: str) -> SqlFailure:
-    text = f"{what} of {table} has another type than at the query's start."
-    return SqlFailure(ServerFailure.CHANGED, code, text)
 
 
 def _list(names: Sequence[str]) -> str:

@@ -1,18 +1,17 @@
 """Rows for PostgreSQL's COPY: in its binary format where each column has one here, which the server
-reads in two thirds of the time; else as CSV text that Arrow writes. A task encodes them, the driver
-sends them. By whole arrays: no value becomes a Python value.
+reads in two thirds of the time; else as CSV text that Arrow writes. By whole arrays: no value
+becomes a Python value.
 
-In the text a null is an empty field and every string is quoted, so an empty string stays one. What
-Arrow cannot write as PostgreSQL reads it (bytes, arrays, structs, days of odd years) is turned into
-text before.
-
-Where only the server knows what values a column takes (``Column.judged``: JSON, inet, a domain with
-a CHECK, ...), a task stages Arrow, of which the driver makes the text: so it finds a row that the
-server refuses, and has it as it was.
+A task writes the binary format itself. Of the text it stages the columns, of which the driver makes
+the lines: so it finds a row that the server alone refuses (``Column.judged``: JSON, inet, a domain
+with a CHECK, ...), and has it as it was. In the text a null is an empty field and every string is
+quoted, so an empty string stays one. What Arrow cannot write as PostgreSQL reads it (bytes, arrays,
+structs, days of odd years) is turned into text before.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,15 +22,53 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from exactum.sinks.frames import packed
-from exactum.sql.dialect import DOUBLE_BITS, ROW
+from exactum.sql.dialect import BINARY, DOUBLE_BITS
 from exactum.sql.table import Column, Kind
 from exactum.values import times
 from exactum.values.json_text import joined, json_texts
 from exactum.values.nested import data_of, hex_texts, is_bytes, is_text
+from exactum.values.texts import TEXT, concatenated
 
 if TYPE_CHECKING:
     from exactum.sinks.frames import FrameWriter
     from exactum.sql.rows import Broken
+
+
+# ---- a task's rows ---------------------------------------------------------------------------
+
+
+CHUNK_ROWS = 65_536
+"""Most rows that are encoded at once."""
+
+
+class CopyRows(ABC):
+    """See ``RowEncoder``. ``names``: the columns in the order of a row."""
+
+    format: str
+    names: Sequence[str]
+
+    @property
+    def header(self) -> Mapping[str, Any]:
+        return {"format": self.format, "names": self.names}
+
+    def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
+        """See the port."""
+        for start in range(0, batch.num_rows, CHUNK_ROWS):
+            chunk = batch.slice(start, CHUNK_ROWS)
+            frames.write(self.encoded(chunk), chunk.num_rows)
+        return None
+
+    @abstractmethod
+    def encoded(self, batch: Any) -> Any:
+        """The frame of a batch that has the columns which this was made for, in their order; valid
+        until the next call.
+        """
+
+
+def copy_rows(columns: Sequence[Column], kinds: Sequence[Any] | None) -> CopyRows:
+    """``kinds`` are the columns' Arrow types, which choose the format; None: not known."""
+    binary = None if kinds is None else binary_rows(columns, kinds)
+    return binary or TextRows(columns)
 
 
 # ---- the binary format -----------------------------------------------------------------------
@@ -52,8 +89,6 @@ GROUP_DIGITS = 4
 """Of a numeric's base, 10,000."""
 GROUP = 10**GROUP_DIGITS
 NEGATIVE = 0x4000
-TEXT_READERS = ("textrecv", "varcharrecv", "bpcharrecv", "citextrecv")
-BYTES_READERS = ("bytearecv",)
 
 Fill = Callable[[Any, Any], None]
 """(where a column's values go, an Arrow array without nulls)"""
@@ -61,37 +96,24 @@ Fill = Callable[[Any, Any], None]
 
 @dataclass(frozen=True)
 class Fixed:
-    """A column whose values all have the same width: the server's function that reads one, what
-    NumPy calls one, and how they get there.
+    """A column whose values all have the same width: what NumPy calls one, and how they get
+    there.
     """
 
-    reader: str
     dtype: Any
     fill: Fill
 
 
-class BinaryRows:
+class BinaryRows(CopyRows):
     """The rows of one task as a binary COPY takes them. See ``binary_rows``."""
 
-    format = "binary"
+    format = BINARY
 
-    def __init__(self, columns: Sequence[Column], fixed: dict[int, Fixed], numbered: bool) -> None:
+    def __init__(self, columns: Sequence[Column], fixed: dict[int, Fixed]) -> None:
         self._fixed = fixed
         self._texts = [place for place in range(len(columns)) if place not in fixed]
-        own = [ROW] if numbered else []
-        ordered = [*fixed, *self._texts]
-        self.names = (*own, *(columns[place].name for place in ordered))
-        self.readers: dict[str, Sequence[str]] = dict.fromkeys(own, ("int8recv",))
-        for place, column in enumerate(columns):
-            if place in fixed:
-                self.readers[column.name] = (fixed[place].reader,)
-            else:
-                self.readers[column.name] = (
-                    TEXT_READERS if column.kind is Kind.TEXT else BYTES_READERS
-                )
+        self.names = tuple(columns[place].name for place in (*fixed, *self._texts))
         fields: list[tuple[str, Any]] = [("count", ">i2")]
-        for name in own:
-            fields += [(f"length {name}", ">i4"), (name, ">i8")]
         for place, one in fixed.items():
             fields += [(f"length {place}", ">i4"), (str(place), one.dtype)]
         if self._texts:
@@ -99,15 +121,8 @@ class BinaryRows:
         self._record = np.dtype(fields)
         self._records = np.zeros(0, self._record)
 
-    def encoded(self, batch: Any, numbers: Any) -> Any:
-        """The rows of a batch that has the columns which this was made for, in their order;
-        ``numbers`` (NumPy) if the rows are numbered.
-
-        Returns bytes that are valid until the next call.
-        """
+    def encoded(self, batch: Any) -> Any:
         records = self._blank(batch.num_rows)
-        if numbers is not None:
-            records[ROW] = numbers
         nulls: dict[str, Any] = {}
         for place, one in self._fixed.items():
             values = batch.column(place)
@@ -144,13 +159,8 @@ class BinaryRows:
         return records
 
 
-def binary_rows(
-    columns: Sequence[Column], kinds: Sequence[Any], numbered: bool
-) -> BinaryRows | None:
-    """How rows of these Arrow types go into these columns; None where one of them has to be text.
-
-    ``numbered`` says whether ``exactum_row`` is filled.
-    """
+def binary_rows(columns: Sequence[Column], kinds: Sequence[Any]) -> BinaryRows | None:
+    """For rows of these Arrow types; None where one of them has to be text."""
     fixed: dict[int, Fixed] = {}
     for place, (column, kind) in enumerate(zip(columns, kinds, strict=True)):
         if column.element is not None or column.judged:
@@ -163,7 +173,7 @@ def binary_rows(
         if one is None:
             return None
         fixed[place] = one
-    return BinaryRows(columns, fixed, numbered)
+    return BinaryRows(columns, fixed)
 
 
 def fixed_of(column: Column, kind: Any) -> Fixed | None:
@@ -171,28 +181,28 @@ def fixed_of(column: Column, kind: Any) -> Fixed | None:
     whole = pa.types.is_signed_integer(kind)
     match column.kind:
         case Kind.BOOLEAN if pa.types.is_boolean(kind):
-            return Fixed("boolrecv", np.dtype("u1"), _fill)
+            return Fixed(np.dtype("u1"), _fill)
         case Kind.INTEGER if whole and column.limits.highest is not None:
             size = (column.limits.highest.bit_length() + 1) // 8
-            return Fixed(f"int{size}recv", np.dtype(f">i{size}"), _fill)
+            return Fixed(np.dtype(f">i{size}"), _fill)
         case Kind.FLOAT if column.limits.precision == DOUBLE_BITS:
             if whole or pa.types.is_float32(kind) or pa.types.is_float64(kind):
-                return Fixed("float8recv", np.dtype(">f8"), _fill_floats)
+                return Fixed(np.dtype(">f8"), _fill_floats)
         case Kind.FLOAT if whole or pa.types.is_float32(kind):
-            return Fixed("float4recv", np.dtype(">f4"), _fill_floats)
+            return Fixed(np.dtype(">f4"), _fill_floats)
         case Kind.DECIMAL if whole:
             return _numeric(BIGINT_DIGITS, 0)
         case Kind.DECIMAL if pa.types.is_decimal128(kind):
             if kind.precision <= DECIMAL_DIGITS_MAX and 0 <= kind.scale <= kind.precision:
                 return _numeric(kind.precision, kind.scale)
         case Kind.DATE if pa.types.is_date32(kind):
-            return Fixed("date_recv", np.dtype(">i4"), _fill_days)
+            return Fixed(np.dtype(">i4"), _fill_days)
         case Kind.TIMESTAMP if pa.types.is_date32(kind):
-            return Fixed("timestamp_recv", np.dtype(">i8"), _fill_midnights)
+            return Fixed(np.dtype(">i8"), _fill_midnights)
         case Kind.TIMESTAMP if pa.types.is_timestamp(kind) and kind.tz is None:
-            return Fixed("timestamp_recv", np.dtype(">i8"), _fill_instants)
+            return Fixed(np.dtype(">i8"), _fill_instants)
         case Kind.TIMESTAMP_TZ if pa.types.is_timestamp(kind) and kind.tz is not None:
-            return Fixed("timestamptz_recv", np.dtype(">i8"), _fill_instants)
+            return Fixed(np.dtype(">i8"), _fill_instants)
     return None
 
 
@@ -250,7 +260,7 @@ def _numeric(precision: int, scale: int) -> Fixed:
             left, group = np.divmod(left, one)
             into["groups"][:, place] = group * (np.uint64(GROUP) // one)
 
-    return Fixed("numeric_recv", dtype, fill)
+    return Fixed(dtype, fill)
 
 
 def _unscaled(values: Any) -> Any:
@@ -304,9 +314,6 @@ def _lengths(values: Any) -> Any:
 # ---- text ------------------------------------------------------------------------------------
 
 
-TEXT = pa.large_string()
-
-
 def sendable(column: Column, values: Any) -> Any:
     """As Arrow's CSV writer can write it and the column reads it."""
     kind = values.type
@@ -317,9 +324,7 @@ def sendable(column: Column, values: Any) -> Any:
             else json_texts(values)
         )
     if is_bytes(kind):
-        return pc.binary_join_element_wise(
-            pa.scalar("\\x", TEXT), hex_texts(values), pa.scalar("", TEXT)
-        )
+        return concatenated("\\x", hex_texts(values))
     if (
         pa.types.is_float32(kind)
         and column.kind is Kind.FLOAT
@@ -352,9 +357,7 @@ def array_texts(element: Column, values: Any) -> Any:
     for character in ("\\", '"'):
         if np.count_nonzero(data_of(texts) == ord(character)):
             texts = pc.replace_substring(texts, character, "\\" + character)
-    quote = pa.scalar('"', TEXT)
-    quoted = pc.binary_join_element_wise(quote, texts, quote, pa.scalar("", TEXT))
-    return joined(values, pc.fill_null(quoted, "NULL"), "{", "}")
+    return joined(values, pc.fill_null(concatenated('"', texts, '"'), "NULL"), "{", "}")
 
 
 def _element_texts(element: Column, values: Any) -> Any:
@@ -366,82 +369,20 @@ def _element_texts(element: Column, values: Any) -> Any:
     return sent.cast(TEXT)
 
 
-# ---- a task's rows ---------------------------------------------------------------------------
-
-
-CHUNK_ROWS = 65_536
-"""Most rows that are encoded at once."""
-
-
-class CopyEncoder:
-    """See ``RowEncoder``. ``kinds`` are the columns' Arrow types, which choose the format."""
-
-    def __init__(
-        self, columns: Sequence[Column], kinds: Sequence[Any] | None, first_row: int | None
-    ) -> None:
-
-        numbered = first_row is not None
-        binary = None if kinds is None else binary_rows(columns, kinds, numbered)
-        text = ArrowRows if any(column.judged for column in columns) else CsvRows
-        self._rows: CsvRows | BinaryRows = binary or text(columns, numbered)
-        self._next_row = first_row
-
-    @property
-    def header(self) -> Mapping[str, Any]:
-        """``names``: the columns in the order of a row. ``readers``: by which functions of the
-        server their binary form has to be read.
-        """
-        return {
-            "format": self._rows.format,
-            "names": self._rows.names,
-            "readers": self._rows.readers,
-        }
-
-    def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
-        """See the port."""
-        for start in range(0, batch.num_rows, CHUNK_ROWS):
-            chunk = batch.slice(start, CHUNK_ROWS)
-            numbers = None
-            if self._next_row is not None:
-                end = self._next_row + chunk.num_rows
-                numbers = np.arange(self._next_row, end, dtype=np.int64)
-                self._next_row = end
-            frames.write(self._rows.encoded(chunk, numbers), chunk.num_rows)
-        return None
-
-
-class CsvRows:
-    """The rows of one task as a COPY of CSV takes them."""
-
-    format = "csv"
-    readers: Mapping[str, Sequence[str]] = {}
-
-    def __init__(self, columns: Sequence[Column], numbered: bool) -> None:
-        self._columns = tuple(columns)
-        self.names = (*(column.name for column in columns), *([ROW] if numbered else []))
-
-    def encoded(self, batch: Any, numbers: Any) -> Any:
-        """The text of a batch whose columns are those of the COPY; ``numbers`` (NumPy) if the rows
-        are numbered.
-        """
-        return csv_text(self._sent(batch.columns, numbers))
-
-    def _sent(self, arrays: Sequence[Any], numbers: Any) -> list[Any]:
-        """What COPY is sent of each column, as Arrow's CSV writer can write it."""
-        sent = [sendable(c, values) for c, values in zip(self._columns, arrays, strict=True)]
-        return sent if numbers is None else [*sent, pa.array(numbers)]
-
-
-class ArrowRows(CsvRows):
-    """The rows of one task. The first columns of a frame are what COPY is sent, in the order of
-    ``names``. What the batch had has its name there: such a column if it is sent as it was, else
-    one behind them.
+class TextRows(CopyRows):
+    """The rows of one task for a COPY of CSV. The first columns of a frame are what it is sent, in
+    the order of ``names``. What the batch had has its name there: such a column if it is sent as it
+    was, else one behind them.
     """
 
     format = "arrow"
 
-    def encoded(self, batch: Any, numbers: Any) -> Any:
-        sent = self._sent(batch.columns, numbers)
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = tuple(columns)
+        self.names = tuple(column.name for column in columns)
+
+    def encoded(self, batch: Any) -> Any:
+        sent = [sendable(c, had) for c, had in zip(self._columns, batch.columns, strict=True)]
         names = [""] * len(sent)
         changed = {}
         for place, (name, had) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):

@@ -95,14 +95,6 @@ FROM pg_attribute a
 WHERE a.attrelid = %s::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 
--- name: list_readers
--- By which function the server reads each column's binary form: that a task's binary COPY was read
--- as it was meant.
--- needs: nothing
-SELECT a.attname, t.typreceive::regproc::text
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
-
 -- name: list_unique_keys
 -- Its unique keys that hold for all rows and at once, and by which texts are equal as they are in the
 -- column itself.
@@ -145,6 +137,12 @@ INSERT INTO {logs} ("query_id", "changes") VALUES (%s, 0) ON CONFLICT DO NOTHING
 -- What an earlier load of the same transaction has left.
 -- needs: nothing
 DROP TABLE IF EXISTS pg_temp.exactum_loaded
+
+-- name: lock_definition
+-- Before rows go into the target: its columns, keys and rules stay as they are then read, until the
+-- transaction ends. Others write rows as ever.
+-- needs: INSERT on the target
+LOCK TABLE ONLY {target} IN ROW EXCLUSIVE MODE
 
 -- name: check_constraints
 -- After the move into the target: what is DEFERRABLE is refused before the decision, too.
