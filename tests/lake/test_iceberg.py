@@ -80,6 +80,16 @@ def test_columns_of_files_have_the_ids_of_the_table(lake: Lake) -> None:
     assert lake.read().to_pylist() == [{"number": 1, "s": {"b": 5, "l": ["x"]}}]
 
 
+def test_a_file_has_the_sort_order_of_its_table(lake: Lake) -> None:
+    frame = pa.record_batch({"id": pa.array([2, 1, None, 3]), "v": ["b", "a", "c", "a"]})
+    OpenedSink(lake.sink(sort_by=["v desc", "id"]), TWO).write(frame)
+    (file,) = lake.data.glob("*.parquet")
+    rows = pq.read_table(file).to_pylist()
+    assert [(row["v"], row["id"]) for row in rows] == [("c", None), ("b", 2), ("a", 1), ("a", 3)]
+    assert "1 DESC" not in str(lake.table.sort_order())
+    assert "2 DESC" in str(lake.table.sort_order())
+
+
 @pytest.mark.parametrize(("asked", "is_now"), [("gzip", "GZIP"), ("lzo", "ZSTD"), (None, "ZSTD")])
 def test_a_file_is_compressed_as_its_table_says(asked: str | None, is_now: str, lake: Lake) -> None:
     known = {} if asked is None else {"write.parquet.compression-codec": asked}
@@ -335,6 +345,7 @@ def test_numbers_that_iceberg_has_not(kind: str, lake: Lake) -> None:
         {"partition_by": "day(3, at)"},
         {"partition_by": "zorder(id)"},
         {"partition_by": "void(id)"},
+        {"sort_by": "id up"},
         {"bytes_per_file_max": 0},
         {"store": "s3"},
     ],

@@ -53,7 +53,7 @@ def test_a_catalog_over_rest(lake: Lake) -> None:
 
 
 def test_a_table_is_made_over_rest(lake: Lake) -> None:
-    query = OpenedSink(lake.sink(partition_by="bucket(4, id)"), COLUMNS)
+    query = OpenedSink(lake.sink(partition_by="bucket(4, id)", sort_by="id"), COLUMNS)
     query.write(numbers(1, 2, 3))
     assert lake.ids() == [1, 2, 3]
     assert lake.table.spec().fields[0].transform.num_buckets == 4

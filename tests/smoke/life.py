@@ -166,7 +166,9 @@ def sinks(spec: Spec) -> Iterator[Any]:
         yield exactum.DeltaSink(table, **keys)
     elif spec.get("table") == "iceberg":
         parts = ["bucket(4, id)", "day(at)"]
-        yield exactum.IcebergSink(ICEBERG_TABLE, catalog=spec["catalog"], partition_by=parts)
+        yield exactum.IcebergSink(
+            ICEBERG_TABLE, catalog=spec["catalog"], partition_by=parts, sort_by="id"
+        )
     elif spec.get("table") == "spark":
         writes = SparkWrites(table, spec.get("kill_write", ""))
         yield exactum.SparkTableSink(writes, name="table")

@@ -29,7 +29,7 @@ from exactum.lake.target import (
     TableAccess,
     TableVersion,
 )
-from exactum.lake.transforms import PartLevel, TransformPartitioning
+from exactum.lake.transforms import PartLevel, SortKey, TransformPartitioning
 from exactum.lake.types import arrow_type, demands_a_value, parts_of, spark_type
 from exactum.packages import not_installed
 
@@ -49,6 +49,7 @@ METRICS = "write.metadata.metrics."
 CODECS = ("zstd", "snappy", "gzip", "brotli", "lz4", "uncompressed")
 TRANSFORMS = {"identity", "void", "year", "month", "day", "hour", "bucket", "truncate"}
 _PARTED = re.compile(r"(\w+)\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*\)")
+_SORTED = re.compile(r"(\S+)(?:\s+(asc|desc))?", re.IGNORECASE)
 
 
 def parted_by(text: str, where: str) -> PartLevel:
@@ -113,7 +114,7 @@ class IcebergVersion(TableVersion):
         self.partition_by = tuple(level.text for level in self._levels)
 
     def partitioning(self) -> TransformPartitioning:
-        return TransformPartitioning(self._levels, self._arrow)
+        return TransformPartitioning(self._levels, self._arrow, list(self._sort_keys()))
 
     def marker(self, scope: str) -> BatchMarker | None:
         found = json.loads(self._properties.get(scope, "{}"))
@@ -238,6 +239,15 @@ class IcebergVersion(TableVersion):
         mode = self._properties.get(f"{METRICS}column.{name}", default)
         return mode.lower() not in ("none", "counts")
 
+    def _sort_keys(self) -> Iterator[SortKey]:
+        schema = self._table.schema()
+        for field in self._table.sort_order().fields:
+            name = schema.find_column_name(field.source_id)
+            if str(field.transform) != "identity" or name not in self.columns:
+                return
+            is_first = "first" in str(field.null_order).lower()
+            yield SortKey(name, "desc" in str(field.direction).lower(), is_first)
+
     def _schema_of(self, schema_id: int) -> Any:
         """None: the table has forgotten it."""
         known = {schema.schema_id: schema for schema in self._table.metadata.schemas}
@@ -295,6 +305,7 @@ class IcebergAccess(TableAccess):
         where: str,
         *,
         levels: Sequence[PartLevel],
+        sort_by: Sequence[str],
         store: Mapping[str, Any] | None,
     ) -> None:
         self.where = where
@@ -303,6 +314,7 @@ class IcebergAccess(TableAccess):
         self._settings = {"name": catalog} if isinstance(catalog, str) else dict(catalog)
         self._branch = branch
         self._levels = levels
+        self._sort_by = sort_by
         self._location = ""
         try:
             from pyiceberg.catalog import load_catalog
@@ -340,7 +352,8 @@ class IcebergAccess(TableAccess):
             return IcebergVersion(table, self._branch, self.where)
 
     def create(self, columns: Columns) -> None:
-        from pyiceberg.transforms import parse_transform
+        from pyiceberg.table.sorting import NullOrder
+        from pyiceberg.transforms import IdentityTransform, parse_transform
 
         with _explained(self.where):
             namespace = self._name.rpartition(".")[0]
@@ -352,6 +365,13 @@ class IcebergAccess(TableAccess):
             with new.update_spec() as spec:
                 for level in self._levels:
                     spec.add_field(level.source, parse_transform(level.transform))
+            with new.update_sort_order() as order:
+                for text in self._sort_by:
+                    name, _, direction = text.partition(" ")
+                    if direction.strip().lower() == "desc":
+                        order.desc(name, IdentityTransform(), NullOrder.NULLS_LAST)
+                    else:
+                        order.asc(name, IdentityTransform(), NullOrder.NULLS_FIRST)
             new.commit_transaction()
 
     def close(self) -> None:
@@ -374,6 +394,7 @@ class IcebergSink(TableSink):
         partition_by: what a new table is partitioned by: ``"country"``, ``"bucket(16, id)"``,
             ``"truncate(4, zip)"``, ``"day(at)"``, likewise ``year``, ``month`` and ``hour``; of a
             table that is there, its own or none.
+        sort_by: the sort order of a new table: names of columns, ``"at desc"`` for descending.
         create_table: make a table that is not there, with the frame's columns.
         merge_schema: add columns to the table that the frame has and the table has not.
         bytes_per_file_max: a file is closed when it has at least so many bytes; default 128 MiB.
@@ -393,6 +414,7 @@ class IcebergSink(TableSink):
         catalog: str | Mapping[str, str] = "default",
         branch: str = MAIN,
         partition_by: str | Sequence[str] | None = None,
+        sort_by: str | Sequence[str] | None = None,
         create_table: bool = True,
         merge_schema: bool = False,
         bytes_per_file_max: int = BYTES_PER_FILE_MAX,
@@ -418,8 +440,12 @@ class IcebergSink(TableSink):
         self._branch = branch
         self._part = "" if branch == MAIN else f", branch {branch}"
         self._levels = levels
+        self._sort_by = names(sort_by)
         if "." not in table:
             raise self._contradiction("the name of a table has its namespace: 'shop.orders'")
+        for text in self._sort_by:
+            if _SORTED.fullmatch(text) is None:
+                raise self._contradiction(f"sort_by has {text!r}; write 'column' or 'column desc'")
 
     def _access(self) -> IcebergAccess:
         return IcebergAccess(
@@ -428,6 +454,7 @@ class IcebergSink(TableSink):
             self._branch,
             self._where,
             levels=self._levels,
+            sort_by=self._sort_by,
             store=self._store,
         )
 

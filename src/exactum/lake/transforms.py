@@ -1,4 +1,4 @@
-"""How the rows of a task are parted in an Iceberg table."""
+"""How the rows of a task are parted and sorted in an Iceberg table."""
 
 from __future__ import annotations
 
@@ -31,19 +31,31 @@ class PartLevel:
     kind: str
 
 
+@dataclass(frozen=True)
+class SortKey:
+    """A column that rows are sorted by."""
+
+    column: str
+    is_descending: bool
+    nulls_first: bool
+
+
 class TransformPartitioning(Partitioning):
     """See the base class. All columns stay in the files, in the table's types and with its ids of
     fields. What a partition is called is JSON, level by level.
     """
 
-    def __init__(self, levels: Sequence[PartLevel], schema: pa.Schema) -> None:
+    def __init__(
+        self, levels: Sequence[PartLevel], schema: pa.Schema, sort_by: Sequence[SortKey]
+    ) -> None:
         super().__init__([level.text for level in levels])
         self._levels = {level.text: level for level in levels}
         self._schema = schema
+        self._sort_by = sort_by
 
     def split(self, table: pa.Table) -> Any:
         fields = [self._schema.field(name) for name in table.column_names]
-        return super().split(table.cast(pa.schema(fields)))
+        return super().split(self._sorted(table.cast(pa.schema(fields))))
 
     def check(self, check: RowCheck) -> None:
         """Refuse rows whose partition pyiceberg could not commit, once they are decided: it has no
@@ -90,6 +102,17 @@ class TransformPartitioning(Partitioning):
             change = _transform(level)
             found = [change(value) for value in found]
         return [_text(value) for value in found]
+
+    def _sorted(self, table: pa.Table) -> pa.Table:
+        """Each run of rows by itself, so a file of many is sorted in pieces."""
+        by, wide = [], table
+        for number, key in enumerate(self._sort_by):
+            if key.column in table.column_names:
+                nulls = f"\0{number}"
+                wide = wide.append_column(nulls, pc.is_null(table.column(key.column)))
+                by.append((nulls, "descending" if key.nulls_first else "ascending"))
+                by.append((key.column, "descending" if key.is_descending else "ascending"))
+        return table.take(pc.sort_indices(wide, by)) if by else table
 
 
 def _lowest(kind: pa.DataType, width: int) -> pa.Scalar | None:

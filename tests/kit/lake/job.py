@@ -29,7 +29,7 @@ COMMITS: dict[str, tuple[Callable[[Path], Any], Any, str]] = {
         "execute",
     ),
     "iceberg": (
-        lambda folder: Lake(folder / "lake").sink(partition_by="bucket(3, key)"),
+        lambda folder: Lake(folder / "lake").sink(partition_by=["bucket(3, key)"], sort_by="id"),
         Table,
         "_do_commit",
     ),
