@@ -11,6 +11,8 @@ import pytest
 
 from exactum.sql.table import TableName
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
+from tests.kit.servers.mariadb import LocalMariaDB
+from tests.kit.sql import mysql_server
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.sql.conftest import database
 
@@ -219,3 +221,16 @@ def test_a_wrong_password(database: SqlDatabase, tmp_path: Path) -> None:
     found = diagnosed_table(database, tmp_path, "t", url=url)
     assert found.has("error", "does not let the user in")
     assert "guessed-staple" not in found.output
+
+
+@pytest.mark.mariadb
+def test_settings_that_make_mysql_slow(mariadb: LocalMariaDB, tmp_path: Path) -> None:
+    with mysql_server.Database.made(mariadb) as database:
+        table = database.table()
+        database.run("SET GLOBAL local_infile = 0")
+        try:
+            found = diagnosed_table(database, tmp_path, table)
+        finally:
+            database.run("SET GLOBAL local_infile = 1")
+    assert found.has("warning", "local_infile is off")
+    assert found.status == 0

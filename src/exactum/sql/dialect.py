@@ -311,16 +311,19 @@ class Dialect(ABC):
 
     # ---- rows --------------------------------------------------------------------------------
 
-    def statement_bytes_max(self, session: Session) -> int:
-        """How long a statement may be; 0 where that bounds no row."""
-        return 0
+    def load_facts(self, session: Session) -> Mapping[str, Any]:
+        """What an encoder has to know of the server: plain JSON values."""
+        return {}
 
     @abstractmethod
     def encoder(
-        self, columns: Sequence[Column], kinds: Sequence[Any] | None, bytes_max: int
+        self,
+        columns: Sequence[Column],
+        kinds: Sequence[Any] | None,
+        facts: Mapping[str, Any],
     ) -> RowEncoder:
-        """For columns that come as these Arrow types; None: not known, for no rows. ``bytes_max``
-        is what ``statement_bytes_max`` said.
+        """For columns that come as these Arrow types; None: not known, for no rows. ``facts`` are
+        what ``load_facts`` said.
         """
 
     @abstractmethod
@@ -338,7 +341,8 @@ class Dialect(ABC):
         frames: Iterator[Frame],
     ) -> None:
         """Bring frames, each with the number of its rows, into the table, inside the session's
-        transaction. ``header`` is the encoder's.
+        transaction. ``header`` is the encoder's. None are well: it shows whether the user may
+        write.
 
         Raises:
             SqlFailure: ROWS, or the server's.

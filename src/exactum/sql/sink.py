@@ -119,7 +119,8 @@ class SqlSink(NotAFunction, ABC):
         with asking(self.dialect, self.address, "exactum start", shown) as session:
             plan = self._checked(session, staging, scope, columns)
             self.dialect.create_own_tables(session, plan.target)
-            plan = replace(plan, bytes_max=self.dialect.statement_bytes_max(session))
+            facts = self.dialect.load_facts(session)
+            plan = replace(plan, load_facts=tuple(facts.items()))
             rehearse(plan, session)
         at = self.address.where.rpartition("@")[2]  # whoever the user is
         made = JudgingParticipant if plan.is_judged else StagedParticipant

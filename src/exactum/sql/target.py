@@ -176,7 +176,7 @@ def rehearse(plan: WritePlan, session: Session) -> None:
     Raises:
         SqlFailure: a right, a type or a trigger stands in the way.
     """
-    encoder = plan.dialect.encoder(plan.loaded_columns, None, plan.bytes_max)
+    encoder = plan.dialect.encoder(plan.loaded_columns, None, dict(plan.load_facts))
     load = load_of(plan, encoder)
     try:
         plan.dialect.lock_definition(session, load)

@@ -47,7 +47,7 @@ class WritePlan:
     flag: the boolean column for ``delete_when`` of what is loaded, and ``flag_column`` the frame's
     name for it; or None.
     staging: where tasks leave their rows.
-    bytes_max: how long a statement may be, see ``Dialect.statement_bytes_max``.
+    load_facts: what the dialect's encoder has to know of the server, as (name, value).
     """
 
     dialect: Dialect
@@ -63,7 +63,7 @@ class WritePlan:
     key: tuple[str, ...] = ()
     order_by: tuple[str, ...] = ()
     named_by: tuple[str, ...] = ()
-    bytes_max: int = 0
+    load_facts: tuple[tuple[str, Any], ...] = ()
 
     @property
     def shown(self) -> str:
@@ -144,7 +144,7 @@ class SqlRows(TaskRows):
         """All of a frame's batches have the same Arrow types."""
         if self._encoder is None:
             plan = self._plan
-            self._encoder = plan.dialect.encoder(plan.loaded_columns, kinds, plan.bytes_max)
+            self._encoder = plan.dialect.encoder(plan.loaded_columns, kinds, dict(plan.load_facts))
         return self._encoder
 
 

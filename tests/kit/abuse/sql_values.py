@@ -87,7 +87,7 @@ def drop_types(database: SqlDatabase) -> None:
 @contextmanager
 def mariadb_server_of(server: LocalMariaDB) -> Iterator[Server]:
     with mysql_server.Database.made(server) as database:
-        ways: Sequence[Way] = ({}, UPSERT)
+        ways: Sequence[Way] = ({}, {"connect": {"local_infile": False}}, UPSERT)
         made = mariadb_columns
         yield Server("MariaDB", database, made.TARGETS, made.created, ways)
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pymysql
 import pytest
+from pymysql.constants import CLIENT
 
 from exactum.errors import EpochAborted, SettingRefused, Unavailable
 from exactum.sql import session as retrying_session
+from exactum.sql.mysql import dialect as mysql_dialect
+from exactum.sql.mysql.connection import Connection
 from exactum.sql.mysql.session import address_of, connect
 from exactum.sql.mysql.sink import MySQLSink
+from exactum.sql.session import SqlFailure
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.certificates import make_certificate
 from tests.kit.sql.mysql_server import Database
@@ -23,9 +28,35 @@ from tests.kit.sql.sql_epochs import NUMBERS, Query, numbers
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[LocalMariaDB]:
+    """A server of these tests alone, to be killed."""
+    with LocalMariaDB(settings={"local_infile": "off", "max_allowed_packet": 65_536}) as server:
+        yield server
+
+
 def numbers_query(database: Database, **options: Any) -> Query:
     database.run("CREATE TABLE IF NOT EXISTS t (v bigint NOT NULL)")
     return database.query("t", NUMBERS, **options)
+
+
+def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
+    """A server that takes no LOAD DATA LOCAL and only small packets: rows go by INSERTs that
+    fit, or are put aside.
+    """
+    with Database.made(mortal) as database:
+        database.run("CREATE TABLE t (v bigint NOT NULL, s longtext)")
+        one = database.query("t", (*NUMBERS, ("s", "string"))).start()
+        texts = ["x" * (n % 3_000) for n in range(1_000)]
+        one.epoch(0, pa.record_batch([pa.array(range(1_000)), pa.array(texts)], ["v", "s"]))
+        assert database.run("SELECT s FROM t ORDER BY v") == [(t,) for t in texts]
+        one.epoch(
+            1,
+            pa.record_batch([pa.array([1_000, 1_001]), pa.array(["x" * 70_000, "x"])], ["v", "s"]),
+        )
+        assert database.run("SELECT v FROM t WHERE v >= 1000") == [(1_001,)]
+        assert [r.rows.column("v").to_pylist() for r in one.rejections] == [[1_000]]
+        one.close()
 
 
 def test_locked_rows(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,16 +219,40 @@ def test_settings_that_cannot_be(options: dict[str, Any], message: str) -> None:
     assert "hidden-pw" not in str(caught.value)
 
 
-def test_the_server_gets_no_file(database: Database, tmp_path: Path) -> None:
-    """A server may ask for one of the client's in its answer to any statement."""
+def test_the_server_gets_no_other_file(database: Database, tmp_path: Path) -> None:
+    """A server that asks for a file which was not offered gets nothing, and the connection ends."""
     secret = tmp_path / "secret"
     secret.write_text("1\n")
     database.run("CREATE TABLE t (v bigint)")
     session = connect(address_of(database.url, None, "test"), "test", 5.0)
-    with pytest.raises(Exception, match="(?i)local"):
-        session.execute(f"LOAD DATA LOCAL INFILE '{secret}' INTO TABLE t")
-    session.close()
+    for _ in range(2):
+        session.execute("SELECT 1")
+    with pytest.raises(SqlFailure, match="file"):
+        session.send(f"LOAD DATA LOCAL INFILE '{secret}' INTO TABLE t".encode(), "/proc/self/fd/9")
+    assert not session.usable
     assert database.run("SELECT * FROM t") == []
+
+
+def test_nor_in_a_further_result(database: Database, tmp_path: Path) -> None:
+    """A server may send one that nobody has asked for; here by a client that takes two statements."""
+    secret = tmp_path / "secret"
+    secret.write_text("1\n")
+    database.run("CREATE TABLE t (v bigint)")
+    options = dict(address_of(database.url, None, "test").options)
+    flags = {"client_flag": CLIENT.MULTI_STATEMENTS, "local_infile": True, "autocommit": True}
+    client = Connection(**options | {"port": int(options["port"])} | flags)
+    with client.cursor() as cursor:
+        cursor.execute(f"SELECT 1; LOAD DATA LOCAL INFILE '{secret}' INTO TABLE t")
+        with pytest.raises(pymysql.err.OperationalError, match="not offered"):
+            cursor.nextset()
+    assert database.run("SELECT * FROM t") == []
+
+
+def test_rows_by_way_of_a_file(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory has no path (macOS), a temporary file is used."""
+    monkeypatch.setattr(mysql_dialect, "MEMORY_FILES", False)
+    numbers_query(database).write(numbers(1, 2))
+    assert database.values("t") == [1, 2]
 
 
 @pytest.mark.deep

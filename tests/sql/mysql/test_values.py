@@ -1,9 +1,10 @@
 """A row arrives as it is, or it is put aside with its key, the column and the rule; the others go on.
-(Every odd value of every type: tests/abuse.)
+By both ways of loading. (Every odd value of every type: tests/abuse.)
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,12 @@ def table_of(database: Database, columns: str) -> None:
     database.run(f"CREATE TABLE t ({columns}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 
 
+@pytest.fixture(params=["load data", "insert"])
+def infile(request: pytest.FixtureRequest) -> bool:
+    """Whether rows go by LOAD DATA, or by INSERT."""
+    return bool(request.param == "load data")
+
+
 def written(
     database: Database, columns: list[tuple[str, str]], *arrays: Any, **options: Any
 ) -> list[Rejection]:
@@ -45,10 +52,15 @@ def written(
     return database.query("t", tuple(columns), **options).write(batch)
 
 
-def test_one_column_of_text(database: Database) -> None:
-    """A row that is one value, empty or null."""
+def by(infile: bool) -> dict[str, Any]:
+    """Rows go by LOAD DATA, or by INSERT."""
+    return {"connect": {"local_infile": infile}}
+
+
+def test_one_column_of_text(database: Database, infile: bool) -> None:
+    """A line that is one field, empty or null, is a row."""
     table_of(database, "a varchar(200), id bigint AUTO_INCREMENT PRIMARY KEY")
-    written(database, [("a", "string")], pa.array(TEXTS))
+    written(database, [("a", "string")], pa.array(TEXTS), **by(infile))
     assert database.run("SELECT a FROM t ORDER BY id") == [(text,) for text in TEXTS]
 
 
@@ -60,19 +72,33 @@ def test_one_column_of_text(database: Database) -> None:
         ("v bigint NOT NULL UNIQUE", [7]),
     ],
 )
-def test_what_only_the_server_knows(database: Database, columns: str, bad: Any) -> None:
+def test_what_only_the_server_knows(
+    database: Database, infile: bool, columns: str, bad: Any
+) -> None:
     """A duplicate key or a CHECK stops the epoch before the decision; nothing of it is visible."""
     table_of(database, columns)
     if bad == [7]:
         database.run("INSERT INTO t VALUES (7)")
     before = database.values("t")
-    query = database.query("t", NUMBERS)
+    query = database.query("t", NUMBERS, **by(infile))
     query.tasks = lambda _: [[numbers(3), numbers(*bad)]]
     with pytest.raises(RowsRefused):
         query.run(0)
     assert database.values("t") == before
     query.write(numbers(4))
     assert database.values("t") == sorted([*before, 4])
+
+
+def test_json_that_is_none(database: Database, infile: bool) -> None:
+    """A CHECK that LOAD DATA LOCAL skips rows for is an error, where it is not the one of a JSON
+    column.
+    """
+    database.run("CREATE TABLE t (v longtext CHECK (json_valid(v) AND v <> ''))")
+    query = database.query("t", [("v", "string")], **by(infile))
+    query.tasks = lambda _: [[pa.record_batch({"v": ["{}", "{"]})]]
+    with pytest.raises(RowsRefused):
+        query.run(0)
+    assert database.run("SELECT * FROM t") == []
 
 
 @pytest.mark.parametrize(
@@ -93,7 +119,7 @@ def test_a_row_that_no_partition_takes(database: Database, partitions: str) -> N
 
 
 def test_a_row_that_no_packet_takes() -> None:
-    """A row over max_allowed_packet is put aside with its key and size; the largest that
+    """By INSERT a row over max_allowed_packet is put aside with its key and size; the largest that
     fits is stored, also where it is the only one, and where bytes and text take twice their size on
     the way."""
     sizes = [10, 2**20, 1_040_000, 600_000, None, None]
@@ -104,7 +130,7 @@ def test_a_row_that_no_packet_takes() -> None:
     large = pa.record_batch([pa.array([9], pa.int32()), pa.array(["y" * 2**21]), b[:1]], names)
     small = pa.record_batch([pa.array([10], pa.int32()), pa.array(["z"]), b[:1]], names)
     columns = (("id", "int"), ("a", "string"), ("b", "binary"))
-    with LocalMariaDB(settings={"max_allowed_packet": 2**20}) as server:
+    with LocalMariaDB(settings={"max_allowed_packet": 2**20, "local_infile": "off"}) as server:
         with Database.made(server) as made:
             made.run("CREATE TABLE t (id int PRIMARY KEY, a longtext, b longblob)")
             query, rejections = made.query("t", columns), []
@@ -118,14 +144,34 @@ def test_a_row_that_no_packet_takes() -> None:
             )
 
 
-def test_large_batches_go_in_pieces(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_data_takes_rows_over_a_packet(database: Database) -> None:
+    """A file goes to the server in pieces: rows over max_allowed_packet, and bytes, arrive as
+    they are.
+    """
+    database.run("CREATE TABLE t (id int PRIMARY KEY, a longtext, b longblob)")
+    packet = database.run("SELECT @@max_allowed_packet")[0][0]
+    text, data = "x" * (packet + 5_000), b"\xfe" * (packet + 5_000)
+    rejections = written(
+        database,
+        [("id", "int"), ("a", "string"), ("b", "binary")],
+        *(pa.array([1], pa.int32()), pa.array([text]), pa.array([data], pa.binary())),
+    )
+    assert rejections == []
+    rows = database.run("SELECT LENGTH(a), MD5(a), LENGTH(b), MD5(b) FROM t")
+    digests = [hashlib.md5(text.encode()).hexdigest(), hashlib.md5(data).hexdigest()]
+    assert rows == [(len(text), digests[0], len(data), digests[1])]
+
+
+def test_large_batches_go_in_pieces(
+    database: Database, infile: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A large batch becomes text in pieces, each row once and in its order."""
     monkeypatch.setattr(encoders, "PIECE_BYTES", 2_000)
     database.run("CREATE TABLE t (id int PRIMARY KEY, v int, b longblob)")
     sizes = [7 * n for n in range(100)] + [49_000, 60_000, 0, 5, 70_000]
     arrays = [pa.array([n // 2 for n in range(105)], pa.int32()), pa.array(range(105), pa.int32()),
               pa.array([b"\xff" * size for size in sizes])]  # fmt: skip
-    options = {"mode": "upsert", "key": "id"}
+    options = {"mode": "upsert", "key": "id", **by(infile)}
     columns = [("id", "int"), ("v", "int"), ("b", "binary")]
     assert written(database, columns, *arrays, **options) == []
     wanted = {n // 2: (n, sizes[n]) for n in range(105)}

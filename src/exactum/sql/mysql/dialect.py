@@ -1,23 +1,27 @@
 """MySQL 8 and MariaDB behind the seam: their catalog, the driver's half of a load (the tasks':
 ``rows``), and what a start does not look at in a server. A schema is a database here.
 
-Even in strict mode a server may warn of a value that it has changed, and take it: a warning is an
-error here, and the server's count of rows must be the one that was sent.
+LOAD DATA LOCAL never fails for a bad row: it warns, and skips or changes the row. So the server's
+count of rows must be the one that was sent, and a warning is an error. Its "file" is memory of this
+process (memfd), or a temporary file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from exactum.errors import SettingRefused
-from exactum.problem import Problem, clock, error, ok
+from exactum.problem import Problem, clock, error, ok, warning
 from exactum.sql.dialect import PROOF_LABEL, PROOF_LOCK_TIMEOUT_S, ROW, Dialect, Load, RowEncoder
-from exactum.sql.mysql.rows import InsertRows, insert_head
-from exactum.sql.mysql.session import MySQLSession, connect, quote, quote_table, sql
+from exactum.sql.mysql.rows import TUPLES, Lines, Tuples, insert_head
+from exactum.sql.mysql.session import MySQLSession, connect, failure_of, quote, quote_table, sql
 from exactum.sql.mysql.types import TAKES, column_from, type_for
 from exactum.sql.session import ServerFailure, Session, SqlFailure, refusal
 from exactum.sql.statements import unsubstituted
@@ -36,6 +40,9 @@ _COLUMN_FACTS = (
 """What the statement ``list_columns`` asks for, in its order."""
 TABLES = ("BASE TABLE", "SYSTEM VERSIONED")
 """Kinds of tables, the second one of MariaDB; it also has SEQUENCE, and both VIEW."""
+CHUNK_BYTES = 8 * 2**20
+"""How much text is sent in one LOAD DATA."""
+MEMORY_FILES = hasattr(os, "memfd_create") and Path("/proc/self/fd").exists()
 _RANK = "exactum_rank"
 _LAST = "exactum_last"
 
@@ -124,7 +131,7 @@ class MySQLDialect(Dialect):
             before_s = time.time()
             (row,) = session.query(sql("examine_server"))
             took_s = time.time() - before_s
-            version, clock_us, read_only = row
+            version, clock_us, local_infile, read_only = row
             yield ok(where, f"{'MariaDB' if 'Maria' in version else 'MySQL'} {version} answers.")
             if str(read_only).upper() not in ("0", "OFF", "FALSE"):
                 yield error(
@@ -132,6 +139,13 @@ class MySQLDialect(Dialect):
                     "The server is read-only.",
                     "It is a replica, or in the middle of a failover.",
                     "Name the server that takes writes, or SET GLOBAL read_only = 0.",
+                )
+            if not int(local_infile):
+                yield warning(
+                    where,
+                    "local_infile is off.",
+                    "Rows are then sent by INSERT, which is slower than LOAD DATA LOCAL.",
+                    "SET GLOBAL local_infile = 1, if the server's owner agrees.",
                 )
             skew_s = int(clock_us) / 1e6 - before_s - took_s / 2
             yield clock(where, "the server", skew_s, took_s / 2)
@@ -169,21 +183,28 @@ class MySQLDialect(Dialect):
 
     # ---- rows --------------------------------------------------------------------------------
 
-    def statement_bytes_max(self, session: Session) -> int:
-        ((packet_bytes,),) = session.query(sql("read_packet_size"))
-        return int(packet_bytes)
+    def load_facts(self, session: Session) -> Mapping[str, Any]:
+        """``files``: whether LOAD DATA LOCAL is allowed; ``packet_bytes``: how long a statement may
+        be.
+        """
+        allowed, packet_bytes = session.query(sql("read_load_settings"))[0]
+        return {
+            "files": bool(int(allowed)) and _ours(session).takes_files,
+            "packet_bytes": int(packet_bytes),
+        }
 
     def encoder(
-        self, columns: Sequence[Column], kinds: Sequence[Any] | None, bytes_max: int
+        self,
+        columns: Sequence[Column],
+        kinds: Sequence[Any] | None,
+        facts: Mapping[str, Any],
     ) -> RowEncoder:
-        return InsertRows(columns, bytes_max)
+        if facts["files"]:
+            return Lines(columns)
+        return Tuples(columns, int(facts["packet_bytes"]))
 
     def lock_definition(self, session: Session, load: Load) -> None:
-        """As whoever writes, no row."""
-        names, nulls = ", ".join(map(quote, load.names)), ", ".join(["NULL"] * len(load.names))
-        session.execute(
-            f"INSERT INTO {quote_table(load.target)} ({names}) SELECT {nulls} FROM DUAL WHERE FALSE"
-        )
+        _insert_nothing(session, load.target, load.names)
 
     def load(
         self,
@@ -192,9 +213,19 @@ class MySQLDialect(Dialect):
         header: Mapping[str, Any],
         frames: Iterator[Frame],
     ) -> None:
-        head = insert_head(table, header["names"])
-        for frame, rows in frames:
-            _send(session, head + bytes(frame), rows)
+        """Even nothing is sent once: that shows whether the user may write."""
+        names = header["names"]
+        if header["format"] == TUPLES:
+            for frame, rows in frames:
+                _send(session, insert_head(table, names) + bytes(frame), rows)
+            _insert_nothing(session, table, names)
+            return
+        clauses = _load_clauses(table, names, header["converted"])
+        for chunks, rows in _chunks(frames):
+            with _file_of(chunks) as path:
+                named = path.replace("\\", "\\\\").replace("'", "\\'")
+                statement = f"LOAD DATA LOCAL INFILE '{named}' {clauses}"
+                _send(session, statement.encode(), rows, path)
 
     def upsert(self, session: Session, staging: TableName, load: Load) -> None:
         """Delete the keys whose last row says so, then insert or replace the others by order of
@@ -252,15 +283,78 @@ def _ranked(staging: TableName, load: Load) -> str:
     )
 
 
-def _send(session: Session, statement: bytes, rows: int) -> None:
+def _insert_nothing(session: Session, table: TableName, names: Sequence[str]) -> None:
+    """As whoever writes: the table cannot be altered until the transaction ends."""
+    nulls = ", ".join(["NULL"] * len(names))
+    session.execute(
+        f"INSERT INTO {quote_table(table)} ({', '.join(map(quote, names))}) SELECT {nulls} "
+        "FROM DUAL WHERE FALSE"
+    )
+
+
+def _load_clauses(table: TableName, names: Sequence[str], converted: Mapping[str, str]) -> str:
+    """``INTO TABLE table CHARACTER SET utf8mb4 FIELDS ... LINES ... (column, ..., @exactum_0) SET
+    column = UNHEX(@exactum_0), ...``.
+    """
+    fields: list[str] = []
+    settings: list[str] = []
+    for place, name in enumerate(names):
+        if name in converted:
+            fields.append(f"@exactum_{place}")
+            settings.append(f"{quote(name)} = {converted[name].format(f'@exactum_{place}')}")
+        else:
+            fields.append(quote(name))
+    return unsubstituted(
+        f"INTO TABLE {quote_table(table)} CHARACTER SET utf8mb4 "
+        "FIELDS TERMINATED BY '\\t' ENCLOSED BY '' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' "
+        f"({', '.join(fields)})" + (f" SET {', '.join(settings)}" if settings else "")
+    )
+
+
+def _send(session: Session, statement: bytes, rows: int, path: str | None = None) -> None:
     """
     Raises:
         SqlFailure: the server warned of something, or rows are missing; or the server's.
     """
-    ours = _ours(session)
-    affected, warnings = ours.send(statement)
-    if warnings or affected != rows:
-        found = session.query(sql("read_warnings"))
-        said = "; ".join(str(message) for _, _, message in found)
-        text = f"{affected} of {rows} rows were taken as they are. {said}"
-        raise SqlFailure(ServerFailure.ROWS, "", ours.address.scrub(text))
+    affected, warnings = _ours(session).send(statement, path)
+    if not warnings and affected == rows:
+        return
+    found = session.query(sql("read_warnings"))
+    text = "; ".join(str(message) for _, _, message in found)
+    code = int(found[0][1]) if found else 0
+    if affected != rows:
+        text = f"{rows - affected} of {rows} rows were not taken{': ' if text else ''}{text}"
+    failure = failure_of(code)
+    if failure is ServerFailure.OTHER or not found:
+        failure = ServerFailure.ROWS
+    raise SqlFailure(failure, str(code or ""), _ours(session).address.scrub(text))
+
+
+def _chunks(frames: Iterator[Frame]) -> Iterator[tuple[list[memoryview], int]]:
+    """Some ``CHUNK_BYTES`` of frames and the number of their rows, once at least."""
+    chunks: list[memoryview] = []
+    size = rows = 0
+    for frame, count in frames:
+        if size >= CHUNK_BYTES:
+            yield chunks, rows
+            chunks, size, rows = [], 0, 0
+        chunks.append(frame)
+        size += len(frame)
+        rows += count
+    yield chunks, rows
+
+
+@contextlib.contextmanager
+def _file_of(chunks: Sequence[memoryview]) -> Iterator[str]:
+    """A path by which this process reads the chunks one after another."""
+    if MEMORY_FILES:
+        descriptor = os.memfd_create("exactum-load")
+        with open(descriptor, "wb") as file:
+            file.writelines(chunks)
+            file.flush()
+            yield f"/proc/self/fd/{descriptor}"
+        return
+    with tempfile.NamedTemporaryFile(prefix="exactum-load-") as named:
+        named.writelines(chunks)
+        named.flush()
+        yield named.name

@@ -1,5 +1,8 @@
-"""A task's rows as the literals of INSERTs, ``(1,'text',x'ff',NULL)``, which the driver sends. By
-whole arrays, no loop over rows.
+"""A task's rows as text for MySQL: lines for LOAD DATA LOCAL INFILE where the server allows it,
+else rows of literals for INSERT. The driver sends it. By whole arrays, no loop over rows.
+
+LOAD DATA reads lines that end with ``\\n``, with fields between tabs: a backslash escapes, ``\\N``
+is NULL, and binary values are hexadecimal. INSERT reads ``(1,'text',x'ff',NULL)``.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from exactum.sql.mysql.session import quote, quote_table
 from exactum.sql.rows import Broken
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Kind, TableName
-from exactum.values.nested import bytes_of, data_of, hex_texts, is_bytes
+from exactum.values.nested import bytes_of, data_of, hex_texts, is_bytes, is_text
 from exactum.values.texts import TEXT, concatenated, without_nulls
 
 if TYPE_CHECKING:
@@ -28,6 +31,13 @@ if TYPE_CHECKING:
 _UNQUOTED = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
 
 
+def lines(batch: Any, columns: Sequence[Column]) -> Any:
+    """The batch as LOAD DATA reads it."""
+    fields = [_field(batch.column(i), column) for i, column in enumerate(columns)]
+    fields[-1] = concatenated(fields[-1], "\n")
+    return data_of(without_nulls(*fields, between="\t"))
+
+
 def tuples(batch: Any, columns: Sequence[Column]) -> tuple[Any, Any]:
     """The batch as INSERT reads it, each row followed by a comma, and where each row ends (both
     NumPy's).
@@ -35,6 +45,14 @@ def tuples(batch: Any, columns: Sequence[Column]) -> tuple[Any, Any]:
     fields = [_literal(batch.column(i), column) for i, column in enumerate(columns)]
     text, ends = bytes_of(concatenated("(", without_nulls(*fields, between=","), "),"))
     return text, ends[1:]
+
+
+def _field(values: Any, column: Column) -> Any:
+    text = _text(values)
+    if is_text(values.type):
+        for character, escaped in (("\\", "\\\\"), ("\t", "\\\t"), ("\n", "\\\n")):
+            text = _replaced(text, character, escaped)
+    return pc.fill_null(text, "\\N") if text.null_count else text
 
 
 def _literal(values: Any, column: Column) -> Any:
@@ -79,10 +97,44 @@ INSERT_BYTES_MAX = 2 * 2**20
 """Longest INSERT, where max_allowed_packet allows it: longer ones are not quicker."""
 HEADROOM_BYTES = 1_024
 """Room in a packet for what is not rows."""
+LINES, TUPLES = "lines", "tuples"
+_CONVERTED = {Kind.BYTES: "UNHEX({})", Kind.BOOLEAN: "CAST({} AS UNSIGNED)"}
+"""What LOAD DATA cannot read from a field as it is."""
 
 
-class InsertRows:
-    """See ``RowEncoder``: frames that fit a packet."""
+class Lines:
+    """See ``RowEncoder``: lines for LOAD DATA, in frames of some ``PIECE_BYTES``. A
+    packet bounds no row: the "file" goes to the server in small pieces.
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = tuple(columns)
+        self._names = [column.name for column in columns]
+
+    @property
+    def header(self) -> Mapping[str, Any]:
+        """``converted``: by which expression a field becomes the column's value, where it is none
+        as it is.
+        """
+        return {
+            "format": LINES,
+            "names": self._names,
+            "converted": {
+                c.name: _CONVERTED[c.kind] for c in self._columns if c.kind in _CONVERTED
+            },
+        }
+
+    def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
+        """See the port."""
+        rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, rows):
+            piece = batch.slice(start, rows)
+            frames.write(lines(piece, self._columns), piece.num_rows)
+        return None
+
+
+class Tuples:
+    """See ``RowEncoder``: ``(1,'text',x'ff',NULL),`` for INSERT, in frames that fit a packet."""
 
     def __init__(self, columns: Sequence[Column], packet_bytes: int) -> None:
         self._columns = tuple(columns)
@@ -93,27 +145,22 @@ class InsertRows:
 
     @property
     def header(self) -> Mapping[str, Any]:
-        return {"format": "rows", "names": self._names}
+        return {"format": TUPLES, "names": self._names}
 
     def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
         """See the port. A row is too large when it does not fit into a packet."""
-        at_once = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
-        starts = range(0, batch.num_rows, at_once)
-        sizes = np.concatenate([self._write(batch.slice(n, at_once), frames) for n in starts])
-        if sizes.max() <= self._room:
-            return None
-        rule = (
-            f"one INSERT takes {self._room} bytes (raise the server's max_allowed_packet, "
-            f"{self._packet_bytes})"
-        )
-        return Broken(rule, sizes > self._room, pa.array(sizes))
-
-    def _write(self, batch: Any, frames: FrameWriter) -> Any:
-        """The bytes of each row; those that are too large are not written."""
         text, ends = tuples(batch, self._columns)
         sizes = np.diff(ends, prepend=0)
+        too_large = None
         if sizes.max() > self._room:
-            text, ends = tuples(batch.filter(pa.array(sizes <= self._room)), self._columns)
+            mask = sizes > self._room
+            rule = (
+                f"one INSERT takes {self._room} bytes (raise the server's max_allowed_packet, "
+                f"{self._packet_bytes}, or let it take LOAD DATA LOCAL by local_infile)"
+            )
+            too_large = Broken(rule, mask, pa.array(sizes))
+            batch = batch.filter(pa.array(~mask))
+            text, ends = tuples(batch, self._columns)
         start, row = 0, 0
         longest = min(self._room, INSERT_BYTES_MAX)
         while row < len(ends):
@@ -122,7 +169,7 @@ class InsertRows:
             end = int(ends[last - 1])
             frames.write(memoryview(text)[start : end - 1], last - row)
             start, row = end, last
-        return sizes
+        return too_large
 
 
 def insert_head(table: TableName, names: Sequence[str]) -> bytes:

@@ -14,7 +14,7 @@ from exactum.sql.statements import Statements
 from exactum.sql.url import Address, merged, split_url
 
 if TYPE_CHECKING:
-    from pymysql.connections import Connection
+    from exactum.sql.mysql.connection import Connection
 
 
 sql = Statements("exactum.sql.mysql", "`")
@@ -119,6 +119,7 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "connect_timeout": float,
     "read_timeout": float,
     "write_timeout": float,
+    "local_infile": _flag,
     "ssl_ca": str,
     "ssl_cert": str,
     "ssl_key": str,
@@ -176,11 +177,14 @@ def _check_option(name: str, value: str, where: str) -> None:
 
 
 class MySQLSession:
-    """See ``dialect.Session``. READ COMMITTED, UTC, strict, no autocommit."""
+    """See ``dialect.Session``. READ COMMITTED, UTC, strict, no autocommit. ``takes_files``: the
+    server may ask for a "file" (LOAD DATA LOCAL).
+    """
 
-    def __init__(self, connection: Connection[Any], address: Address) -> None:
+    def __init__(self, connection: Connection, address: Address, takes_files: bool) -> None:
         self._connection = connection
         self.address = address
+        self.takes_files = takes_files
         self._begun = False
         self.version = str(connection.get_server_info())  # type: ignore[no-untyped-call]
         self.is_mariadb = "mariadb" in self.version.lower()
@@ -200,14 +204,20 @@ class MySQLSession:
             cursor.execute(sql, tuple(arguments))
             return list(cursor.fetchall())
 
-    def send(self, statement: bytes) -> tuple[int, int]:
+    def send(self, statement: bytes, local_file: str | None = None) -> tuple[int, int]:
         """Run a statement as it is, without substitution; returns (rows affected, number of
         warnings).
+
+        The server may ask for ``local_file`` meanwhile, and for no other.
         """
-        with self._classified(), self._connection.cursor() as cursor:
-            self._begun = True
-            affected = cursor.execute(statement)
-            return int(affected), int(cursor.warning_count)
+        self._connection.local_file = None if local_file is None else local_file.encode()
+        try:
+            with self._classified(), self._connection.cursor() as cursor:
+                self._begun = True
+                affected = cursor.execute(statement)
+                return int(affected), int(cursor.warning_count)
+        finally:
+            self._connection.local_file = None
 
     def commit(self) -> None:
         with self._classified():
@@ -251,7 +261,8 @@ def connect(address: Address, label: str, lock_timeout_s: float) -> MySQLSession
     """
     try:
         import pymysql
-        from pymysql.connections import Connection
+
+        from exactum.sql.mysql.connection import Connection
     except ImportError:
         raise SettingRefused(
             "PACKAGE_MISSING", not_installed(f"{address.where} needs", "pymysql", "mysql")
@@ -260,6 +271,7 @@ def connect(address: Address, label: str, lock_timeout_s: float) -> MySQLSession
         "connect_timeout": CONNECT_TIMEOUT_S,
         "read_timeout": STATEMENT_TIMEOUT_S,
         "write_timeout": STATEMENT_TIMEOUT_S,
+        "local_infile": True,
         **{name: OPTIONS[name](text) for name, text in address.options},
         "charset": "utf8mb4",
         "autocommit": False,
@@ -286,7 +298,7 @@ def connect(address: Address, label: str, lock_timeout_s: float) -> MySQLSession
         ) from error
     except RuntimeError as error:  # the package cryptography is missing, which some logins need
         raise SettingRefused("SQL_URL", f"{address.where}: {address.scrub(str(error))}") from None
-    session = MySQLSession(connection, address)
+    session = MySQLSession(connection, address, bool(options["local_infile"]))
     try:
         _check_version(session)
         _set_up(session, lock_timeout_s)

@@ -40,7 +40,8 @@ class MySQLSink(SqlSink):
             datetime(6) in UTC.
         connect: further options of PyMySQL: connect_timeout, read_timeout, write_timeout (seconds),
             ssl_ca, ssl_cert, ssl_key, ssl_key_password, ssl_verify_cert, ssl_verify_identity,
-            ssl_disabled, unix_socket, bind_address.
+            ssl_disabled, unix_socket, bind_address, local_infile (False: load by INSERT, even where
+            the server takes LOAD DATA LOCAL).
         rows: the sink's own view of the batch, ``exactum.Rows`` or a function from DataFrame to
             DataFrame; default: the batch as it is.
 

@@ -1,5 +1,5 @@
 -- What MySQL and MariaDB alone are sent, as far as it does not depend on a table's columns. The rest
--- is made in code (CREATE TABLE, INSERT).
+-- is made in catalog.py (CREATE TABLE), loader.py (LOAD DATA, INSERT) and move.py (INSERT ... SELECT).
 --
 -- Every statement has a name, what it is for, and the privileges that it needs. {ledger} stands
 -- for the quoted name of a table, with its database; {isolation} and the like for a word; %s for an
@@ -32,13 +32,13 @@ SET SESSION
 SHOW VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', 'innodb_flush_log_at_trx_commit',
     'sync_binlog', 'wsrep_on')
 
--- name: read_packet_size
--- How long a statement may be.
+-- name: read_load_settings
+-- Whether rows can go by LOAD DATA LOCAL INFILE, and how long a statement may be.
 -- needs: nothing
-SELECT @@SESSION.max_allowed_packet
+SELECT @@GLOBAL.local_infile, @@SESSION.max_allowed_packet
 
 -- name: read_warnings
--- Why INSERT has not taken every row as it was.
+-- Why LOAD DATA or INSERT has not taken every row as it was.
 -- needs: nothing
 SHOW WARNINGS LIMIT 3
 
@@ -128,4 +128,5 @@ ON DUPLICATE KEY UPDATE `query_id` = `query_id`
 -- name: examine_server
 -- What the server is, and its clock in microseconds since 1970.
 -- needs: nothing
-SELECT VERSION(), CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED), @@GLOBAL.read_only
+SELECT VERSION(), CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED), @@GLOBAL.local_infile,
+    @@GLOBAL.read_only

@@ -143,7 +143,10 @@ class PostgresDialect(Dialect):
     # ---- rows --------------------------------------------------------------------------------
 
     def encoder(
-        self, columns: Sequence[Column], kinds: Sequence[Any] | None, bytes_max: int
+        self,
+        columns: Sequence[Column],
+        kinds: Sequence[Any] | None,
+        facts: Mapping[str, Any],
     ) -> RowEncoder:
         return copy_rows(columns, kinds)
 
