@@ -239,7 +239,6 @@ def test_a_producer_that_was_let_go_is_not_used(plan: ProducerPlan) -> None:
         lambda: producer.flush(1_000),
         lambda: producer.poll(0),
         producer.begin_transaction,
-        lambda: producer.abort_transaction(1_000),
         lambda: producer.learn(plan.topic, 1_000),
     ):
         with pytest.raises(InvariantBroken, match="after it was let go"):

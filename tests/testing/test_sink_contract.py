@@ -24,20 +24,6 @@ class ShowsAtPreCommit(JsonFolderSink):
         self.commit(transaction)
 
 
-class LeavesItsOwn(JsonFolderSink):
-    """A task that fails aborts nothing; the driver does."""
-
-    is_task = False
-
-    def begin_transaction(self, name: TransactionName) -> str:
-        self.is_task = True
-        return super().begin_transaction(name)
-
-    def abort(self, transaction: str) -> None:
-        if not self.is_task:
-            super().abort(transaction)
-
-
 class ListsByPrefix(JsonFolderSink):
     """Takes names of sinks that begin alike for its own, by saying that they are."""
 
@@ -167,7 +153,6 @@ class CommitsInTwoSteps(JsonFolderSink):
 
 BROKEN = [
     ShowsAtPreCommit,
-    LeavesItsOwn,
     ListsByPrefix,
     ListsAllQueries,
     ListsItsOwnOnly,

@@ -145,7 +145,6 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_outq_len": (c_int, [c_void_p]),
     "rd_kafka_init_transactions": (c_void_p, [c_void_p, c_int]),
     "rd_kafka_begin_transaction": (c_void_p, [c_void_p]),
-    "rd_kafka_abort_transaction": (c_void_p, [c_void_p, c_int]),
     "rd_kafka_error_code": (c_int, [c_void_p]),
     "rd_kafka_error_string": (c_char_p, [c_void_p]),
     "rd_kafka_error_is_fatal": (c_int, [c_void_p]),

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from exactum.errors import (
     EpochAborted,
+    ExactumError,
     HeuristicOutcome,
     OutcomeUnknown,
     SettingRefused,
@@ -39,7 +40,7 @@ from exactum.kafka.readback import NO_LOG, LoggedRecord, LogReader, outcomes_of
 from exactum.kafka.requests import COMMITTED, ONGOING, BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import SALVAGE_SLOT, KafkaTransaction, Partition
-from exactum.kafka.writer import ABORT_TIMEOUT_MS, DELIVERY_TIMEOUT_MS, transaction_failure
+from exactum.kafka.writer import DELIVERY_TIMEOUT_MS, transaction_failure
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -359,8 +360,53 @@ class KafkaParticipant:
         One new transaction carries them all. Count and place are checked before anything is
         returned.
         """
-        transaction, rows = sent_again(self._plan, self._requests, permit, expired)
+        transactional_id = self._plan.scope.transactional_id(
+            self._plan.incarnation, secrets.token_hex(8), SALVAGE_SLOT
+        )
+        producer = initialised(self._plan, transactional_id)
+        transaction = KafkaTransaction(transactional_id, *producer.identity)
+        try:
+            rows = self._send_again(permit, expired, producer)
+        except Exception:
+            producer.destroy()
+            with suppress(ExactumError):  # what stays open is swept at the next start
+                self.abort([self._sighting(transactional_id, transaction.producer)])
+            raise
+        producer.destroy()
         return self.verify([transaction.prepared(self.name, rows)])
+
+    def _send_again(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction], producer: Producer
+    ) -> int:
+        """How many records, all of them acknowledged.
+
+        Raises:
+            HeuristicOutcome: the log no longer has all of them.
+            SettingRefused: the user may not write any more.
+            Unavailable: the broker does not take them.
+        """
+        try:
+            producer.begin_transaction()
+            missing, rows = _copied(self._requests, expired, producer)
+            if not missing:
+                producer.flush(DELIVERY_TIMEOUT_MS)
+        except DeliveryError as error:
+            cause = transaction_failure(error, producer)
+            if cause.failure in DENIALS:
+                what = f"{permit.record.epoch}: salvage was not allowed to write: {cause}"
+                raise access_refused(what, "WRITE on the topic") from error
+            raise Unavailable(
+                f"{permit.record.epoch}: salvage could not write: {cause}. Start again."
+            ) from error
+        if missing:
+            raise HeuristicOutcome(
+                "KAFKA_RECORDS_GONE",
+                f"{permit.record.epoch} is decided, but the broker aborted its transactions "
+                "(timeout) and the log no longer holds all of their records. Missing from sink "
+                f"{self.name!r}: {shown(missing)}. Nothing else of this epoch was made visible by "
+                "this. docs/operations.md says how to go on.",
+            )
+        return rows
 
     def _sighting(self, transactional_id: str, producer: tuple[int, int]) -> Sighting:
         incarnation = self._plan.scope.incarnation_of(transactional_id)
@@ -412,50 +458,10 @@ def _who(found: TransactionDescription) -> str:
 SHOWN_MAX = 20
 
 
-def sent_again(
-    plan: ProducerPlan,
-    requests: BrokerRequests,
-    permit: CommitPermit,
-    expired: Sequence[PreparedTransaction],
-) -> tuple[KafkaTransaction, int]:
-    """One new transaction, which is open, with all records of the expired ones, in the same
-    partitions and the same order; and how many they are.
-
-    Raises:
-        HeuristicOutcome: the log no longer has all of them.
-        SettingRefused: the user may not write any more.
-        Unavailable: the broker does not take them.
-    """
-    transactional_id = plan.scope.transactional_id(
-        plan.incarnation, secrets.token_hex(8), SALVAGE_SLOT
-    )
-    producer = initialised(plan, transactional_id)
-    try:
-        rows = _copied(plan.scope.participant, requests, permit, expired, producer)
-        identity = producer.identity
-    except DeliveryError as error:
-        cause = transaction_failure(error, producer)
-        with suppress(DeliveryError):  # what stays open is swept at the next start
-            producer.abort_transaction(ABORT_TIMEOUT_MS)
-        if cause.failure in DENIALS:
-            what = f"{permit.record.epoch}: salvage was not allowed to write: {cause}"
-            raise access_refused(what, "WRITE on the topic") from error
-        raise Unavailable(
-            f"{permit.record.epoch}: salvage could not write: {cause}. Start again."
-        ) from error
-    finally:
-        producer.destroy()
-    return KafkaTransaction(transactional_id, *identity), rows
-
-
 def _copied(
-    sink: str,
-    requests: BrokerRequests,
-    permit: CommitPermit,
-    expired: Sequence[PreparedTransaction],
-    producer: Producer,
-) -> int:
-    producer.begin_transaction()
+    requests: BrokerRequests, expired: Sequence[PreparedTransaction], producer: Producer
+) -> tuple[list[str], int]:
+    """What is missing in the log, and how many records were enqueued."""
     missing: list[str] = []
     rows = 0
     transactions = [KafkaTransaction.of(p) for p in expired]
@@ -479,17 +485,7 @@ def _copied(
                     f"{partition[0]}-{partition[1]}: {expected - found.count} of {expected} "
                     f"records from offset {first_offset} ({found.end})"
                 )
-    if missing:
-        producer.abort_transaction(ABORT_TIMEOUT_MS)
-        raise HeuristicOutcome(
-            "KAFKA_RECORDS_GONE",
-            f"{permit.record.epoch} is decided, but the broker aborted its transactions "
-            "(timeout) and the log no longer holds all of their records. Missing from sink "
-            f"{sink!r}: {shown(missing)}. Nothing else of this epoch was made visible by "
-            "this. docs/operations.md says how to go on.",
-        )
-    producer.flush(DELIVERY_TIMEOUT_MS)
-    return rows
+    return missing, rows
 
 
 def _frame(records: Sequence[LoggedRecord], partition: int) -> pa.RecordBatch:

@@ -7,7 +7,6 @@ delivery errors of whole arrays (docs/adr/0006).
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import random
 import re
@@ -96,7 +95,7 @@ FLUSH_SLICE_MS = 20
 FLUSH_REST_MS = 10
 """Longest pause between two slices."""
 DROP_TIMEOUT_MS = 500
-"""Longest wait for the records of a transaction that is to be aborted or left."""
+"""Longest wait for the records of a transaction that is left."""
 _ACQUIRED = re.compile(rb"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
 """How librdkafka logs the identity that a broker gave to a producer (``rd_kafka_idemp_pid_update``,
 the same text since 1.0). Its statistics tell it as well, but they cannot be had once: each takes a
@@ -161,27 +160,6 @@ class Producer:
 
     def begin_transaction(self) -> None:
         raise_error(self._c.rd_kafka_begin_transaction(self._client))
-
-    def abort_transaction(self, timeout_ms: int) -> None:
-        """Abort, in short steps: it waits for the reports of dropped records, which only ``poll``
-        takes off the queue.
-
-        Records on their way are waited for, a little while. Where the answer to the first
-        AddPartitionsToTxn comes when the abort has begun, librdkafka takes it for outdated, counts
-        no partition as added and sends no EndTxn (rdkafka_txnmgr.c,
-        rd_kafka_txn_handle_AddPartitionsToTxn): the transaction would stay open.
-        """
-        end_s = time.monotonic() + timeout_ms / 1000
-        with contextlib.suppress(DeliveryError):  # it is aborted, whatever failed
-            self.flush(min(timeout_ms, DROP_TIMEOUT_MS))
-        while True:
-            try:
-                raise_error(self._c.rd_kafka_abort_transaction(self._client, 100))
-                return
-            except DeliveryError as error:
-                if not error.retriable or time.monotonic() > end_s:
-                    raise
-            self.poll(0)
 
     @property
     def identity(self) -> tuple[int, int]:
