@@ -26,7 +26,7 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.protocol.inspection import TransactionState, TransactionView
+from exactum.protocol.inspection import Inspector, TransactionState, TransactionView
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -353,7 +353,7 @@ class TwoPhaseParticipant:
             raise kind(f"Sink {self.name!r} {what}: {_text(error)}. {then}") from error
 
     def _prepared_by_this_run(self, identity: str) -> bool:
-        name = TransactionName.parse(identity)
+        name = self._scope.find(identity)
         return name is not None and name.incarnation == self._run.incarnation
 
     def _transaction(self, prepared: PreparedTransaction) -> Any:
@@ -380,7 +380,7 @@ def _text(error: Exception) -> str:
 # ---- an operator -----------------------------------------------------------------------------
 
 
-class TwoPhaseInspector:
+class TwoPhaseInspector(Inspector):
     """Of one ``TwoPhaseCommitSink``; see ``protocol.inspection.Inspector``. What its target does
     not list, nobody but the target knows.
     """
@@ -431,16 +431,14 @@ def _view(
     identity: str,
     state: TransactionState,
     details: tuple[str, ...],
-    began_ms: int | None = None,
 ) -> TransactionView:
-    name = TransactionName.parse(identity)
+    name = scope.find(identity)
     return TransactionView(
         scope.participant,
         identity,
         scope.query_id,
         None if name is None else name.incarnation,
         state,
-        began_ms,
         batch_id=None if name is None else name.batch_id,
         attempt=None if name is None else name.attempt,
         details=details,

@@ -56,8 +56,6 @@ allows it.
 """
 ONGOING = ("Ongoing",)
 COMMITTED = ("PrepareCommit", "CompleteCommit")
-UNSETTLED = ("Ongoing", "PrepareCommit", "PrepareAbort")
-"""Open, or ended by the coordinator, and the markers are not in every partition yet."""
 TRANSACTION_LOG = "__transaction_state"
 MISSING_TIMEOUT_S = 3.0
 """How long a partition has to be unknown to be no more: a broker may hear of a topic a moment
