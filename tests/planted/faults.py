@@ -289,7 +289,7 @@ FAULTS = (
         "kafka/participant.py",
         "            if found.count != expected:\n",
         "            if found.count > expected:\n",
-        ("tests/kafka/test_participant.py",),
+        ("tests/crash/test_salvage.py",),
     ),
     Fault(
         "a salvage forgets the partition of a record",
@@ -313,7 +313,7 @@ FAULTS = (
         "protocol/coordinator.py",
         "            return self._abort_own(batch_id)\n        finally:\n",
         "            return 0\n        finally:\n",
-        ("tests/protocol", "tests/testing", "tests/crash/test_zombie_task.py"),
+        ("tests/protocol", "tests/testing"),
     ),
     # ---- files -------------------------------------------------------------------------------
     Fault(
