@@ -49,9 +49,9 @@ FAULTS = (
     Fault(
         "a start does not redeliver what is decided",
         DRIVER,
-        "protocol/takeover.py",
-        "            seen.append(carry_out(step.record))\n",
-        "            seen.append(step.record)\n",
+        "protocol/coordinator.py",
+        "                seen.append(self._redeliver(step.record))\n",
+        "                seen.append(step.record)\n",
         ("tests/protocol", "tests/testing/test_simulation.py"),
     ),
     Fault(
@@ -81,8 +81,8 @@ FAULTS = (
     Fault(
         "a start does not close the door",
         NEWER,
-        "protocol/takeover.py",
-        "            if log.decide(mine) == mine:\n",
+        "protocol/coordinator.py",
+        "            if self._log.decide(mine) == mine:\n",
         "            if True:\n",
         ("tests/protocol", "tests/testing/test_simulation.py"),
     ),
@@ -106,8 +106,8 @@ FAULTS = (
         "a sweep lists after the record",
         NEWER,
         "protocol/coordinator.py",
-        "        swept = self._leftovers(sightings, seen)\n",
-        "        swept = self._leftovers(self._participants.list_open(), seen)\n",
+        "        self._swept = self._leftovers(sightings, seen)\n",
+        "        self._swept = self._leftovers(self._participants.list_open(), seen)\n",
         ("tests/protocol", "tests/testing/test_simulation.py"),
     ),
     Fault(
@@ -485,14 +485,6 @@ FAULTS = (
         "        _refuse_other_batch(frame, batch_id)\n",
         "",
         ("tests/spark/test_misuse.py",),
-    ),
-    Fault(
-        "what is decided may be aborted by hand",
-        DRIVER,
-        "protocol/takeover.py",
-        "        return resolve.leftovers(doomed, (*earlier, *seen))\n",
-        "        return doomed\n",
-        ("tests/operate/test_operate.py",),
     ),
     Fault(
         "verify does not see records that no decision names",
