@@ -71,7 +71,7 @@ def test_a_topic_that_may_not_be_seen_is_named(secure: KafkaCluster) -> None:
 
 def test_a_topic_that_may_not_be_read_is_named(secure: KafkaCluster) -> None:
     """DESCRIBE alone: no other start mends this, so it is not Unavailable."""
-    with refused("CONTROL_ACCESS", TOPIC, "READ"):
+    with refused("KAFKA_ACCESS", TOPIC, "READ"):
         read(secure, "sees")
 
 
