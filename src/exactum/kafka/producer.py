@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,62 +28,36 @@ PARTITIONERS = ("murmur2_random", "consistent_random", "fnv1a_random")
 """Those of librdkafka that stay with a partition where there is no key (rdkafka_msg.c,
 rd_kafka_msg_partitioner).
 """
-LINGER_MS = 10
-"""librdkafka's default of sticky.partitioning.linger.ms."""
 LEARNED_AGE_MAX_S = 60.0
 """How long a producer goes by what it learned of a topic; a leader may have been lost since, and
 librdkafka knows.
 """
 
 
+@dataclass(frozen=True)
 class LearnedTopic:
-    """What a broker said of one topic, and whose turn it is: records without key and partition go
-    into one partition for a while, then into another (KIP-480). Not for use by several threads at
-    once.
-
-    librdkafka does the same, but asks its partitioner for each record, and that is a good part of
-    what a small record costs it. Chosen here, once for a whole array, it need not ask.
+    """What a broker said of one topic at a moment of our monotonic clock: how many partitions it
+    has, and which of them have a leader.
     """
 
-    def __init__(self, led: Sequence[int], partitions: int, linger_ms: int) -> None:
-        """``led``: those that have a leader, each kept for ``linger_ms``, and for one array."""
-        self.partitions = partitions
-        self._led = led
-        self._linger_s = linger_ms / 1000
-        self._at_s = time.monotonic()
-        self._chosen, self._until_s = -1, float("-inf")
+    partitions: int
+    led: Sequence[int]
+    at_s: float
 
     @property
     def is_fresh(self) -> bool:
-        return time.monotonic() - self._at_s < LEARNED_AGE_MAX_S
-
-    def turn(self) -> int | None:
-        """The partition to send to; None: librdkafka's partitioner is to be asked."""
-        if not self._led or not self._linger_s or not self.is_fresh:
-            return None
-        now_s = time.monotonic()
-        if now_s >= self._until_s:
-            self._chosen, self._until_s = random.choice(self._led), now_s + self._linger_s
-        return self._chosen
+        return time.monotonic() - self.at_s < LEARNED_AGE_MAX_S
 
 
-def learned(topic: str, metadata: librdkafka.Metadata, linger_ms: int) -> LearnedTopic:
+def learned(topic: str, metadata: librdkafka.Metadata) -> LearnedTopic:
     """From a broker's answer; one that does not know the topic names no partitions."""
+    now_s = time.monotonic()
     for known in metadata.topics[: metadata.topic_cnt]:
         if known.topic == topic.encode():
             partitions = known.partitions[: known.partition_cnt]
             led = sorted(partition.id for partition in partitions if partition.leader >= 0)
-            return LearnedTopic(led, len(partitions), linger_ms)
-    return LearnedTopic((), 0, linger_ms)
-
-
-def linger_ms(settings: Mapping[str, str]) -> int:
-    """How long a producer with these settings stays with a partition; 0: it asks its partitioner
-    for each record.
-    """
-    if settings.get("partitioner", PARTITIONERS[1]) not in PARTITIONERS:
-        return 0
-    return int(settings.get("sticky.partitioning.linger.ms", LINGER_MS))
+            return LearnedTopic(len(partitions), led, now_s)
+    return LearnedTopic(0, (), now_s)
 
 
 # ---- the producer ----------------------------------------------------------------------------
@@ -122,7 +97,8 @@ class Producer:
         self._identity: tuple[int, int] | None = None
         self._topics: dict[str, int] = {}  # librdkafka's handles, made when first asked for
         self._learned: dict[str, LearnedTopic] = {}
-        self._linger_ms = linger_ms(settings)
+        lingers = settings.get("sticky.partitioning.linger.ms") != "0"
+        self._spreads = lingers and settings.get("partitioner", PARTITIONERS[1]) in PARTITIONERS
         self.uncounted_bytes = 0  # at most, of keys and headers since the queue was last empty
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
         if "transactional.id" in settings:
@@ -172,7 +148,7 @@ class Producer:
         """Connect and fetch the metadata of ``topic`` now rather than with its first record.
 
         Records without key and partition are spread by this producer itself as long as it ``knows``
-        the topic (see ``LearnedTopic``).
+        the topic.
 
         Before ``init_transactions`` it saves 500 ms half of the time (see
         ``producer_pool.initialised``): librdkafka asks for the coordinator before a connection is
@@ -188,7 +164,7 @@ class Producer:
             raise DeliveryError(code, self._c.rd_kafka_err2str(code).decode(), retriable=True)
         try:
             if topic is not None:
-                self._learned[topic] = learned(topic, answer.contents, self._linger_ms)
+                self._learned[topic] = learned(topic, answer.contents)
         finally:
             self._c.rd_kafka_metadata_destroy(answer)
 
@@ -209,8 +185,8 @@ class Producer:
         kept.
 
         ``partition`` of each message counts; -1 leaves it to the partitioner. ``anywhere``: none
-        has a key or a partition, so they all go where it is this producer's turn (see
-        ``LearnedTopic``). Waits while the queue is full.
+        has a key or a partition, so they all go to one that has a leader. Waits while the queue is
+        full.
 
         Raises:
             DeliveryError: librdkafka refused one (its ``err``), or the queue stayed full
@@ -226,7 +202,7 @@ class Producer:
             librdkafka.PARTITION_UNASSIGNED,
             librdkafka.F_COPY | librdkafka.F_PARTITION,
         )
-        turn = self._learned[topic].turn() if anywhere and topic in self._learned else None
+        turn = self._turn(topic) if anywhere else None
         if turn is not None:
             partition, flags = turn, librdkafka.F_COPY
         while len(messages):
@@ -248,6 +224,18 @@ class Producer:
                 )
             messages = messages[first:]
             self._wait_for_room()
+
+    def _turn(self, topic: str) -> int | None:
+        """Where an array of records goes that has neither keys nor partitions: all into one
+        partition, another for each (KIP-480). None: librdkafka's partitioner is to be asked.
+
+        librdkafka stays with one for a while as well, but asks its partitioner for each record, and
+        that is a good part of what a small record costs it.
+        """
+        known = self._learned.get(topic)
+        if known is None or not (self._spreads and known.is_fresh and known.led):
+            return None
+        return random.choice(known.led)
 
     def produce_with_headers(
         self,
