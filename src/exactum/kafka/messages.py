@@ -180,17 +180,10 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, A
 
 def _parts(batch: pa.RecordBatch, chosen: Array | None, bytes_max: int | None) -> list[slice]:
     """What to send in one go: all, or as many rows as are no larger together than one batch may
-    be.
+    be, whichever they are.
     """
     count = batch.num_rows if chosen is None else len(chosen)
     if bytes_max is None:
         return [slice(0, count)]
-    sizes = record_bytes_max(batch)
-    room = bytes_max - BATCH_HEAD
-    parts, begin, filled = [], 0, 0
-    for place, size in enumerate((sizes if chosen is None else sizes[chosen]).tolist()):
-        if filled and filled + size > room:
-            parts.append(slice(begin, place))
-            begin, filled = place, 0
-        filled += size
-    return [*parts, slice(begin, count)]
+    each = max(1, (bytes_max - BATCH_HEAD) // int(record_bytes_max(batch).max()))
+    return [slice(begin, begin + each) for begin in range(0, count, each)]

@@ -170,13 +170,8 @@ class HeaderColumn:
 
     def parts(self, rows: Array) -> Iterator[slice]:
         """Slices of these rows, of which each has few enough fields to be made ready at once."""
-        fields = np.cumsum(self._counts[rows] + FIELDS_OF_A_RECORD)
-        begin = before = 0
-        while begin < len(rows):
-            end = int(np.searchsorted(fields, before + FIELDS_MAX, side="right"))
-            end = max(end, begin + 1)
-            yield slice(begin, end)
-            begin, before = end, int(fields[end - 1])
+        each = max(1, FIELDS_MAX // (int(self._counts[rows].max()) + FIELDS_OF_A_RECORD))
+        return (slice(begin, begin + each) for begin in range(0, len(rows), each))
 
     def of(self, rows: Array) -> tuple[Array, Array]:
         """The headers of these rows (dtype ``FIELD``), one after the other, and how many each row
