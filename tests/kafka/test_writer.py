@@ -6,14 +6,12 @@ import time
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 
 from exactum.errors import FrameRefused, SettingRefused, Unavailable
 from exactum.kafka.sink import KafkaSink
 from exactum.protocol.sink import TaskName, WriteOrder
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import frame, opened
-from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -129,21 +127,3 @@ def test_a_frame_without_a_topic_is_refused_only_where_the_sink_has_none() -> No
     KafkaSink("t", bootstrap_servers="h:1").check_columns([("value", "string"), ("topic", "int")])
     with pytest.raises(FrameRefused, match="no topic"):
         KafkaSink(bootstrap_servers="h:1").check_columns([("value", "string")])
-
-
-def test_plain_clients_agree_with_the_partitioner(broker: Broker) -> None:
-    """A librdkafka producer set to Java's partitioner and our sink write one key to one
-    partition.
-    """
-    name = broker.topic("shared", partitions=4)
-    keys = [f"k{i}".encode() for i in range(50)]
-    plain = Producer({"bootstrap.servers": broker.servers, "partitioner": "murmur2_random"})
-    for key in keys:
-        plain.produce(name, key=key, value=b"plain")
-    assert plain.flush(WAIT_MAX_S) == 0
-    with opened(broker.sink(name)) as sink:
-        sink.epoch(frame([b"ours"] * 50, keys))
-    placed: dict[bytes | None, set[int]] = {}
-    for record in broker.read(name):
-        placed.setdefault(record.key, set()).add(record.partition)
-    assert all(len(p) == 1 for p in placed.values())
