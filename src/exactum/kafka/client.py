@@ -57,7 +57,7 @@ from exactum.kafka.connection_settings import (
     security_settings,
     tls_context,
 )
-from exactum.kafka.failure import DENIALS, KafkaFailure, certificate_refused, failure_of
+from exactum.kafka.failure import KafkaFailure, certificate_refused, failure_of
 from exactum.kafka.settings import Settings, try_out
 
 __all__ = [
@@ -234,10 +234,11 @@ def reason_of(error: BaseException) -> str:
 
 def is_denied(error: BaseException) -> bool:
     """Whether kafka-python raises it for a right or for credentials, where asking again is of no
-    use.
+    use. Only errors of Kafka have its codes: ``errno`` of an OSError is another number.
     """
-    failure = _failure_of(error)
-    return failure in DENIALS or failure is KafkaFailure.LOGIN
+    is_kafkas = isinstance(error, kafka_errors.KafkaError)
+    failure = failure_of(getattr(error, "errno", None) if is_kafkas else None)
+    return failure in (KafkaFailure.DENIED, KafkaFailure.LOGIN)
 
 
 def quieten_client_log() -> None:
@@ -283,15 +284,6 @@ def _unprintable(configs: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _Secret(value) if "password" in name else value for name, value in configs.items()
     }
-
-
-def _failure_of(error: BaseException) -> KafkaFailure:
-    """Only errors of Kafka have its codes: ``errno`` of an OSError is another number."""
-    return (
-        failure_of(getattr(error, "errno", None))
-        if isinstance(error, kafka_errors.KafkaError)
-        else KafkaFailure.OTHER
-    )
 
 
 def _is_refusal(error: BaseException) -> bool:

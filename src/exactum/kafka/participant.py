@@ -30,7 +30,7 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.kafka.failure import DENIALS, DeliveryError, access_refused, failure_of
+from exactum.kafka.failure import DeliveryError, KafkaFailure, access_refused, failure_of
 from exactum.kafka.log_requests import ProducerState
 from exactum.kafka.messages import HEADERS, produce
 from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, from_description
@@ -392,7 +392,7 @@ class KafkaParticipant:
                 producer.flush(DELIVERY_TIMEOUT_MS)
         except DeliveryError as error:
             cause = transaction_failure(error, producer)
-            if cause.failure in DENIALS:
+            if cause.failure is KafkaFailure.DENIED:
                 what = f"{permit.record.epoch}: salvage was not allowed to write: {cause}"
                 raise access_refused(what, "WRITE on the topic") from error
             raise Unavailable(
@@ -436,7 +436,7 @@ def _held(
 
 def _check_allowed(answers: Mapping[str, int]) -> None:
     """``answers``: EndTxn's error by transactional id, of transactions that are still open."""
-    denied = [name for name, error in answers.items() if failure_of(error) in DENIALS]
+    denied = [n for n, error in answers.items() if failure_of(error) is KafkaFailure.DENIED]
     if denied:
         raise access_refused(
             f"The broker does not let this user end the transaction {denied[0]!r}",

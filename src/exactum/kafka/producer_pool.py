@@ -28,7 +28,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.failure import DENIALS, DeliveryError, KafkaFailure, access_refused
+from exactum.kafka.failure import DeliveryError, KafkaFailure, access_refused
 from exactum.kafka.producer import Producer
 from exactum.kafka.settings import Settings, of_producer
 from exactum.kafka.topic import TopicBook
@@ -257,7 +257,7 @@ def _init_failure(
             f"{plan.transaction_timeout_ms}: {error}. Lower that where it is above the broker's "
             "transaction.max.timeout.ms, or raise that setting.",
         )
-    if error.failure in DENIALS or error.failure is KafkaFailure.LOGIN:
+    if error.failure in (KafkaFailure.DENIED, KafkaFailure.LOGIN):
         right = "WRITE and DESCRIBE on the transactional id"
         return access_refused(f"The broker refused {where}: {error}", right)
     extra = f" ({detail})" if detail else ""

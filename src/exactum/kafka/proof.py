@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from exactum.errors import ExactumError, SettingRefused
 from exactum.kafka.client import DescribeGroupsRequest, EndTxnRequest
 from exactum.kafka.connection_settings import connected, security_settings
-from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
+from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.requests import (
     END_TXN_VERSION_MAX,
     TRANSACTION_LOG,
@@ -88,7 +88,7 @@ class ClusterExamination(BrokerRequests):
             )
 
         code = self._one_each([transactional_id], request)[transactional_id]
-        return failure_of(code) not in DENIALS
+        return failure_of(code) is not KafkaFailure.DENIED
 
 
 # ---- proving ---------------------------------------------------------------------------------

@@ -23,13 +23,6 @@ ANSWER_S = 10.0
 PARTITIONS_EVERY_S = 10.0
 """How often new partitions are looked for, and whether it is still the same topic where nothing is
 new in it."""
-OWNED = (
-    "bootstrap.servers",
-    "group.id",
-    "isolation.level",
-    "enable.auto.commit",
-    "auto.offset.reset",
-)
 
 
 class TopicReader:
@@ -39,7 +32,7 @@ class TopicReader:
     it was not read. It is used from one thread at a time.
 
     Raises:
-        SettingRefused: a setting is not known to librdkafka, or is one of ``OWNED``.
+        SettingRefused: a setting is not known to librdkafka.
     """
 
     def __init__(
@@ -176,12 +169,12 @@ def another(where: str, was: TopicIdentity, now: TopicIdentity) -> str:
 
 
 def checked(settings: Mapping[str, object], where: str) -> Settings:
-    """librdkafka settings of a reader as text pairs.
+    """librdkafka settings of a reader as text pairs: of them those count by which it connects.
 
     Raises:
         SettingRefused: as ``as_texts``.
     """
-    return as_texts(settings, dict.fromkeys(OWNED, "exactum sets it"), where)
+    return as_texts(settings, {"bootstrap.servers": "it is an argument of its own"}, where)
 
 
 # ---- dead letters ----------------------------------------------------------------------------

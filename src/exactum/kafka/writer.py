@@ -184,7 +184,7 @@ def write_failure(
                 "not read it: grant DESCRIBE_CONFIGS and start again, then such rows go to the "
                 "dead letters. Nothing of the epoch is visible.",
             )
-        case KafkaFailure.DENIED | KafkaFailure.GROUP_DENIED:
+        case KafkaFailure.DENIED:
             return access_refused(where, "WRITE on the topic")
         case KafkaFailure.MISSING | KafkaFailure.REFUSED:
             return SettingRefused(
