@@ -349,14 +349,22 @@ class Producer:
         return self._errors.last
 
     def destroy(self) -> None:
-        """Let go, leaving an open transaction open; unsent records may be dropped. Idempotent."""
+        """Let go, leaving an open transaction open; unsent records are dropped. Idempotent."""
         if self._handle is None:
             return
-        # librdkafka 2.16 ends the process if it is to add a partition to the transaction once this
-        # has begun (rd_kafka_txn_register_partitions). Before its first record each partition is.
         end_s = time.monotonic() + DROP_TIMEOUT_MS / 1000
-        while self._c.rd_kafka_flush(self._handle, FLUSH_SLICE_MS) and time.monotonic() < end_s:
+        while (waits := self._c.rd_kafka_flush(self._handle, FLUSH_SLICE_MS)) and (
+            time.monotonic() < end_s
+        ):
             self.poll(0)  # a failed record is waited for until its report is read
+        if waits and self._identity is not None:
+            # librdkafka 2.16 ends the process where it hears that a partition was added to the
+            # transaction when its own end has begun (rd_kafka_txn_handle_AddPartitionsToTxn). A
+            # broker that is so slow may answer now: it is left to its threads, without its records.
+            self._c.rd_kafka_purge(self._handle, librdkafka.PURGE_ALL)
+            self.poll(FLUSH_REST_MS)
+            self._handle = None
+            return
         handle, self._handle = self._handle, None
         for topic in self._topics.values():
             self._c.rd_kafka_topic_destroy(topic)
