@@ -20,7 +20,7 @@ import numpy as np
 from exactum.errors import InvariantBroken, SettingRefused
 from exactum.kafka import librdkafka
 from exactum.kafka.failure import DeliveryError, DeliveryErrors, fatal_error, raise_error, refused
-from exactum.kafka.records import Array, joined_fields
+from exactum.kafka.records import Array, HeaderColumn
 from exactum.kafka.settings import new_producer
 from exactum.kafka.topic import name_trouble
 
@@ -241,8 +241,8 @@ class Producer:
         self,
         topic: str,
         messages: Array,
-        headers: Array,
-        counts: Array,
+        headers: HeaderColumn,
+        rows: Array,
         timestamps_ms: Array,
         *,
         timeout_ms: int,
@@ -250,17 +250,14 @@ class Producer:
         """Enqueue messages (dtype ``MESSAGE``) with their headers: one call for each, slower than
         ``produce_array``.
 
-        ``headers`` (dtype ``FIELD``) are those of all messages, one after the other, and ``counts``
-        how many each has, as ``HeaderColumn`` tells; they are copied as well. ``timestamps_ms``: of
-        each, 0 for now.
+        ``rows`` are theirs in ``headers``, which are copied as well. ``timestamps_ms``: of each, 0
+        for now.
 
         Raises:
             DeliveryError: as ``produce_array``.
         """
         client, end_s = self._client, time.monotonic() + timeout_ms / 1000
-        fields, begins, counts = joined_fields(
-            self._topic(topic), messages, headers, counts, timestamps_ms
-        )
+        fields, begins, counts = headers.fields(self._topic(topic), messages, rows, timestamps_ms)
         addresses = fields.ctypes.data + begins * fields.itemsize
         send = self._c.rd_kafka_produceva
         for address, count in zip(addresses.tolist(), counts.tolist(), strict=True):
