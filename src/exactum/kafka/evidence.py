@@ -52,21 +52,15 @@ class _LogCount:
         return found
 
     def _end(self, batch: Any) -> None:
-        """The producer epoch of a marker may be higher than that of its records: a coordinator that
-        fences raises it with the abort.
+        """A producer has one transaction at a time. The epoch of its marker may be higher than that
+        of its records: a coordinator that fences raises it with the abort.
         """
         marker = next(batch, None)  # the log cleaner leaves some empty
         if marker is None or not (marker.commit or marker.abort):
             return
-        still_open = {p: c for p, c in self.by_producer.items() if c.is_commit is None}
-        exact = still_open.get((batch.producer_id, batch.producer_epoch))
-        of_it = [
-            counted
-            for (own_id, own_epoch), counted in still_open.items()
-            if own_id == batch.producer_id and own_epoch <= batch.producer_epoch
-        ]
-        for counted in of_it if exact is None else [exact]:
-            counted.is_commit = bool(marker.commit)
+        for (producer_id, _), counted in self.by_producer.items():
+            if producer_id == batch.producer_id and counted.is_commit is None:
+                counted.is_commit = bool(marker.commit)
 
 
 @dataclass(frozen=True)
