@@ -40,14 +40,13 @@ class RecordRules:
     """``topic``: where all rows go; None: each row names its own. ``book`` tells of either.
     ``inputs``: the names of topics that the query reads, to which no row may go.
 
-    ``record_bytes_max`` and ``value_bytes_max`` are what the producers take, whatever the topic:
-    librdkafka's message.max.bytes, and the room of its queue.
+    ``record_bytes_max`` is what the producers take, whatever the topic: librdkafka's
+    message.max.bytes.
     """
 
     topic: str | None
     book: TopicBook
     record_bytes_max: int
-    value_bytes_max: int
     inputs: tuple[re.Pattern[str], ...] = ()
 
     def trouble(self, name: bytes) -> str:
@@ -214,7 +213,7 @@ class _Inspection:
         )
         content = values + keys + headers
         overhead_max = BATCH_HEAD + RECORD_OVERHEAD_MAX
-        least = min(limits.record_bytes_max, limits.value_bytes_max, int(topic_limits.min()))
+        least = min(limits.record_bytes_max, int(topic_limits.min()))
         if int(content.max()) <= least - overhead_max:
             return
         client = content + RECORD_OVERHEAD_MAX
@@ -236,14 +235,6 @@ class _Inspection:
                 "(message.max.bytes of the sink's producer settings; unless it is set there, it "
                 "follows the topic where the user may read the topic's settings; the broker's "
                 "socket.request.max.bytes counts as well)"
-            ),
-        )
-        self._refuse(
-            values > limits.value_bytes_max,
-            lambda row: (
-                f"its column 'value' has {values[row]} bytes, larger than the "
-                f"{limits.value_bytes_max} that the producer's queue can hold "
-                "(queue.buffering.max.kbytes of the sink's producer settings)"
             ),
         )
 

@@ -62,7 +62,6 @@ class PlainWriter:
             factory.topic,
             self._pool.topics,
             record_bytes_max=number(settings, "message.max.bytes"),
-            value_bytes_max=number(settings, "queue.buffering.max.kbytes") * 1024,
             inputs=factory.inputs,
         )
         self._batch_bytes = number(settings, "batch.size")
