@@ -243,8 +243,8 @@ FAULTS = (
         "what nobody can tell is taken for committed",
         UNKNOWN,
         "kafka/outcome.py",
-        "    return TransactionOutcome.ABORTED if timed_out else TransactionOutcome.UNKNOWN\n",
-        "    return TransactionOutcome.ABORTED if timed_out else TransactionOutcome.COMMITTED\n",
+        "    return TransactionState.ABORTED if timed_out else TransactionState.UNKNOWN\n",
+        "    return TransactionState.ABORTED if timed_out else TransactionState.COMMITTED\n",
         ("tests/kafka/test_outcome.py", "tests/kafka/test_lost_log.py"),
     ),
     Fault(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from exactum.errors import CheckpointRefused, OutcomeUnknown, SettingRefused
 from exactum.kafka.evidence import KafkaEvidence
-from exactum.kafka.outcome import TransactionDescription, TransactionOutcome
+from exactum.kafka.outcome import TransactionDescription
 from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.readback import outcomes_of
@@ -46,7 +46,7 @@ class KafkaInspector(Inspector):
         try:
             outcomes = outcomes_of(self._admin, of)
         except OutcomeUnknown:
-            outcomes = dict.fromkeys(of, TransactionOutcome.UNKNOWN)
+            outcomes = dict.fromkeys(of, TransactionState.UNKNOWN)
         return [
             self._view(t, found[t.transactional_id], outcomes[identity])
             for identity, t in of.items()
@@ -94,7 +94,7 @@ class KafkaInspector(Inspector):
         self,
         transaction: KafkaTransaction,
         found: TransactionDescription | None,
-        outcome: TransactionOutcome,
+        outcome: TransactionState,
     ) -> TransactionView:
         same = found is not None and (
             (found.producer_id, found.producer_epoch) == transaction.producer
@@ -114,14 +114,14 @@ class KafkaInspector(Inspector):
             details.append(
                 f"the id has gone on to producer {found.producer_id}, epoch {found.producer_epoch}"
             )
-        at_hand = found if same and outcome is TransactionOutcome.OPEN else None
+        at_hand = found if same and outcome is TransactionState.OPEN else None
         times_out = at_hand is not None and at_hand.timeout_ms != NEVER_TIMES_OUT_MS
         return TransactionView(
             self.name,
             transaction.identity,
             self._plan.scope.query_id,
             self._plan.scope.incarnation_of(transaction.transactional_id),
-            TransactionState(outcome.value),
+            outcome,
             None if at_hand is None else at_hand.start_time_ms,
             at_hand.timeout_ms if at_hand is not None and times_out else None,
             details=tuple(details),

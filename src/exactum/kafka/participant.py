@@ -33,7 +33,7 @@ from exactum.errors import (
 from exactum.kafka.failure import DeliveryError, KafkaFailure, access_refused, failure_of
 from exactum.kafka.log_requests import ProducerState
 from exactum.kafka.messages import HEADERS, produce
-from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, from_description
+from exactum.kafka.outcome import TransactionDescription, from_description
 from exactum.kafka.producer import Producer
 from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.readback import NO_LOG, LoggedRecord, LogReader, outcomes_of
@@ -41,6 +41,7 @@ from exactum.kafka.requests import COMMITTED, ONGOING, BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import SALVAGE_SLOT, KafkaTransaction, Partition
 from exactum.kafka.writer import DELIVERY_TIMEOUT_MS, transaction_failure
+from exactum.protocol.inspection import TransactionState
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -150,7 +151,7 @@ class KafkaParticipant:
             producers = {
                 n: p
                 for n, p in producers.items()
-                if from_description(found[n], *p) is TransactionOutcome.OPEN
+                if from_description(found[n], *p) is TransactionState.OPEN
             }
             if not producers:
                 return
@@ -265,11 +266,11 @@ class KafkaParticipant:
                 return CommitReport(tuple(committed), tuple(expired))
             left = {i: transactions[i] for i in pending}
             for identity, outcome in outcomes_of(self._requests, left).items():
-                if outcome is TransactionOutcome.COMMITTED:
+                if outcome is TransactionState.COMMITTED:
                     committed.append(pending.pop(identity))
-                elif outcome is TransactionOutcome.ABORTED:
+                elif outcome is TransactionState.ABORTED:
                     expired.append(pending.pop(identity))
-                elif outcome is TransactionOutcome.UNKNOWN:
+                elif outcome is TransactionState.UNKNOWN:
                     raise self._undecidable(permit, transactions[identity], answers)
             if not pending:
                 return CommitReport(tuple(committed), tuple(expired))
@@ -320,7 +321,7 @@ class KafkaParticipant:
         return [
             t
             for t in transactions
-            if from_description(found[t.transactional_id], *t.producer) is TransactionOutcome.OPEN
+            if from_description(found[t.transactional_id], *t.producer) is TransactionState.OPEN
         ]
 
     def _undecidable(

@@ -19,10 +19,11 @@ from exactum.errors import OutcomeUnknown, Unavailable
 from exactum.kafka.client import MemoryRecords
 from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.log_requests import MAGIC
-from exactum.kafka.outcome import TransactionOutcome, from_description, from_marker
+from exactum.kafka.outcome import from_description, from_marker
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import KafkaTransaction, Partition
+from exactum.protocol.inspection import TransactionState
 
 NO_LOG = "the topic or the partition is no more"
 OUTSIDE_MAX = 3
@@ -245,7 +246,7 @@ K = TypeVar("K")
 
 def outcomes_of(
     requests: BrokerRequests, transactions: Mapping[K, KafkaTransaction]
-) -> dict[K, TransactionOutcome]:
+) -> dict[K, TransactionState]:
     """The outcome of each.
 
     Raises:
@@ -257,7 +258,7 @@ def outcomes_of(
         key: from_description(found[t.transactional_id], *t.producer)
         for key, t in transactions.items()
     }
-    unknown = [key for key, outcome in outcomes.items() if outcome is TransactionOutcome.UNKNOWN]
+    unknown = [key for key, outcome in outcomes.items() if outcome is TransactionState.UNKNOWN]
     logs = LogReader(requests, {p for key in unknown for p, _ in transactions[key].partitions})
     for key in unknown:
         t = transactions[key]
