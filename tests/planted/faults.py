@@ -490,8 +490,8 @@ FAULTS = (
         "verify does not see records that no decision names",
         DRIVER,
         "kafka/evidence.py",
-        "        if stray and evidence:\n",
-        "        if stray > 1_000_000 and evidence:\n",
+        "    if stray and evidence:\n",
+        "    if stray > 1_000_000 and evidence:\n",
         ("tests/verify/test_kafka_evidence.py",),
     ),
     Fault(

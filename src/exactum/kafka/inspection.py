@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from exactum.errors import CheckpointRefused, OutcomeUnknown, SettingRefused
-from exactum.kafka.evidence import KafkaEvidence
+from exactum.kafka.evidence import evidence_of
 from exactum.kafka.outcome import TransactionDescription
 from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
 from exactum.kafka.producer_pool import ProducerPlan
@@ -56,7 +56,7 @@ class KafkaInspector(Inspector):
         self, promises: Sequence[Promise], onwards: Callable[[], Sequence[Promise]]
     ) -> Sequence[Evidence]:
         first, last = promises[0].batch_id, promises[-1].batch_id
-        return KafkaEvidence(self.name, self._admin, onwards, first, last).evidence()
+        return evidence_of(self.name, self._admin, onwards, first, last)
 
     def participant(self) -> KafkaParticipant:
         if self._participant is None:
