@@ -73,9 +73,7 @@ class _Inspection:
         self._check = RowCheck(batch)
         self._topics: list[str] = []
         self._facts: list[TopicFacts] = []
-        self._topic_of: Array | None = (
-            None  # place in both, for each row; None: all rows have the only one
-        )
+        self._topic_of: Array = np.zeros(batch.num_rows, dtype=np.int64)  # each row's place in both
 
     def outcome(self) -> tuple[pa.RecordBatch, Rejection | None]:
         self._check_topics()
@@ -121,12 +119,9 @@ class _Inspection:
             self._topics, self._facts = [""], [TopicFacts(0, trouble="null")]
 
     def _each(self, of_topic: Callable[[TopicFacts], int]) -> Array:
-        """A number of each row's topic; of all rows where they have the same one."""
-        numbers = np.array([of_topic(facts) for facts in self._facts])
-        return numbers if self._topic_of is None else numbers[self._topic_of]
-
-    def _topic(self, row: int) -> int:
-        return 0 if self._topic_of is None else int(self._topic_of[row])
+        """A number of each row's topic."""
+        found: Array = np.array([of_topic(facts) for facts in self._facts])[self._topic_of]
+        return found
 
     # ---- partition ---------------------------------------------------------------------------
 
@@ -138,7 +133,7 @@ class _Inspection:
         given = mask_of(column.is_valid())
         outside = given & (partitions >= self._each(lambda facts: facts.partitions))
         if outside.any():  # partitions are added, never taken away
-            places = {self._topic(row) for row in np.flatnonzero(outside).tolist()}
+            places = set(self._topic_of[outside].tolist())
             asked = [self._topics[place] for place in places if not self._facts[place].trouble]
             now = self._rules.book.facts(asked, anew=True)
             self._facts = [
@@ -149,8 +144,8 @@ class _Inspection:
             outside | (given & (partitions < 0)),
             lambda row: (
                 f"its column 'partition' holds {partitions[row]}, and the topic "
-                f"{self._topics[self._topic(row)]!r} has "
-                f"{self._facts[self._topic(row)].partitions} partitions, from 0 on"
+                f"{self._topics[self._topic_of[row]]!r} has "
+                f"{self._facts[self._topic_of[row]].partitions} partitions, from 0 on"
             ),
         )
 
@@ -195,7 +190,7 @@ class _Inspection:
         self._refuse(
             missing & self._each(lambda facts: facts.compacted).astype(bool),
             lambda row: (
-                f"{where}, and the topic {self._topics[self._topic(row)]!r} is compacted (its "
+                f"{where}, and the topic {self._topics[self._topic_of[row]]!r} is compacted (its "
                 "cleanup.policy), so it takes no record without a key"
             ),
         )
@@ -217,14 +212,13 @@ class _Inspection:
         if int(content.max()) <= least - overhead_max:
             return
         client = content + RECORD_OVERHEAD_MAX
-        batch = np.broadcast_to(batch_bytes(keys, values, headers, header_counts), content.shape)
-        topic_limits = np.broadcast_to(topic_limits, content.shape)
+        batch = batch_bytes(keys, values, headers, header_counts)
         self._refuse(
             batch > topic_limits,
             lambda row: (
                 f"it has {content[row]} bytes in key, value and headers, with Kafka's own "
                 f"{batch[row]}, larger than the {topic_limits[row]} that the topic "
-                f"{self._topics[self._topic(row)]!r} takes (its max.message.bytes)"
+                f"{self._topics[self._topic_of[row]]!r} takes (its max.message.bytes)"
             ),
         )
         self._refuse(
