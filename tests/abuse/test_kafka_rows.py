@@ -219,6 +219,8 @@ def write(
         tally.aside += len(refused)
         tally.given.update((content(row), row[3]) for row in rows if takeable(row, by))
     verified = sink.participant.verify(prepared)
+    mine = {p.identity for p in verified}
+    sink.participant.abort([s for s in sink.participant.list_open() if s.identity not in mine])
     if rng.random() < 0.1:
         sink.participant.abort(sink.participant.list_open())
         for frame in frames:

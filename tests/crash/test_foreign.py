@@ -11,9 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from exactum.errors import EpochAborted
-from tests.kit.crash.epochs import Crash, Driver, Moment, Query, crash, rows
-from tests.kit.crash.oracle import check_at_rest, ongoing, read_all
-from tests.kit.errors import raised
+from tests.kit.crash.epochs import Crash, Moment, Query, crash, rows
+from tests.kit.crash.oracle import ongoing
 from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -49,7 +48,7 @@ class Intruder:
             self.producer.commit_transaction(WAIT_MAX_S)
 
 
-@pytest.mark.deep
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("moment", [("write", "after"), ("prepare", "after"), ("verify", "before")])
 def test_an_id_taken_before_the_decision_voids_the_attempt(
     broker: Broker, tmp_path: Path, moment: Moment
@@ -117,56 +116,3 @@ def test_an_id_taken_after_the_commit_changes_nothing(broker: Broker, tmp_path: 
         driver.epoch(0, frame())
         assert driver.names() == ["EpochRedelivered", "OlderRunsFenced"]
     assert query.values() == sorted(OURS)
-
-
-def neighbours(driver: Driver, query: Query, prefix: str) -> list[str]:
-    """Ids that begin like ours, or look like ours in some part, and are not ours."""
-    sink, hexes = f"kafka:{query.topic}", f"{driver.run.incarnation}/{'ab' * 8}"
-    return [
-        f"{prefix}-eu/{query.query_id}/{sink}/{hexes}/0",
-        f"{prefix}/q-other/{sink}/{hexes}/0",
-        f"{prefix}/{query.query_id}/{sink}-2/{hexes}/0",
-        f"{prefix}/{query.query_id}/{sink}/{hexes}/0/more",
-        f"{prefix}/{query.query_id}/{sink}/{hexes}/x",
-        f"x{prefix}/{query.query_id}/{sink}/{hexes}/0",
-        f"{prefix.upper()}/{query.query_id}/{sink}/{hexes}/0",
-        f"{prefix.replace('.', 'x')}/{query.query_id}/{sink}/{hexes}/0",
-        f"{prefix}/{query.query_id}",
-    ]
-
-
-@pytest.mark.deep
-def test_transactions_that_only_look_like_ours_are_left_alone(
-    broker: Broker, tmp_path: Path
-) -> None:
-    """Through a start that sweeps, an epoch that is abandoned, and a clean one: theirs stay open
-    and commit.
-    """
-    servers, prefix = broker.servers, "a.pp"
-    ours, theirs = broker.topic("ours"), broker.topic("theirs", partitions=1)
-    query = Query(tmp_path, ours, servers, transactional_id_prefix=prefix)
-    with query.driver({("verify", "before"): crash}) as driver:
-        with pytest.raises(Crash):
-            driver.epoch(0, frame())
-        names = neighbours(driver, query, prefix)
-    producers = []
-    for name in names:
-        producers.append(broker.transaction(name, theirs, name))
-    swept = len(ongoing(servers, query.query_id)) - sum(query.query_id in name for name in names)
-    assert swept == 1
-
-    def fail() -> None:
-        raise EpochAborted("planned")
-
-    with query.driver({("verify", "after"): fail}) as driver:
-        with raised(EpochAborted, "planned"):
-            driver.epoch(0, frame())
-        assert driver.names().count("LeftoversSwept") == 2
-    with query.driver() as driver:
-        driver.epoch(0, frame())
-        mine = driver.run.incarnation
-    assert query.values(mine) == sorted(OURS)
-    for producer in producers:
-        producer.commit_transaction(WAIT_MAX_S)
-    await_true(lambda: len(read_all(servers, [theirs])) == len(names), "theirs are committed")
-    check_at_rest(servers, [ours, theirs], query.query_id)

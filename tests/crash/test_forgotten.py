@@ -74,7 +74,7 @@ def test_a_query_that_was_idle_goes_on(
     """Producers that were made ahead of need, and whose ids are forgotten since, do not stop the
     query.
     """
-    monkeypatch.setattr("exactum.kafka.producer_pool.AHEAD_AGE_MAX_S", 1.5)
+    monkeypatch.setattr("exactum.kafka.producer_pool.POOL_IDLE_MAX_S", 1.5)
     servers = forgetful.bootstrap_servers
     forgetful.create_topic("idle", partitions=2)
     query = Query(tmp_path, "idle", servers)

@@ -259,8 +259,7 @@ def delete_records(kafka: LocalKafka, offsets: dict[tuple[str, int], int]) -> No
         future.result(WAIT_MAX_S)
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("case", ["gone", "partly gone"])
+@pytest.mark.parametrize("case", [pytest.param("gone", marks=pytest.mark.deep), "partly gone"])
 def test_records_that_left_the_log_stop_the_query(expired: dict[str, Expired], case: str) -> None:
     """It stops, says how many records of which partitions are missing, shows nothing, and says
     so again.

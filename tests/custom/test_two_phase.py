@@ -122,7 +122,7 @@ def test_the_calls_of_an_epoch(folder: Path) -> None:
     one.commit(one.permit(prepared, 5))
     one.participant.close()
     one.participant.close()
-    name = TransactionName.parse(prepared[0].identity)
+    name = TransactionScope(QUERY, prepared[0].participant).find(prepared[0].identity)
     assert name is not None
     assert (name.batch_id, name.partition_id, name.incarnation) == (5, 0, one.run.incarnation)
     assert diary.calls() == [
@@ -294,7 +294,7 @@ def test_a_sink_that_lists_nothing_says_so(folder: Path, caplog: pytest.LogCaptu
         assert caplog.records == []
         one = OpenedSink(Silent(folder), name="silent")
     assert one.participant.list_open() == ()
-    assert f"exactum.{QUERY}.silent." in caplog.text
+    assert TransactionScope(QUERY, "silent").prefix in caplog.text
     assert "list_transactions" in caplog.text
 
 

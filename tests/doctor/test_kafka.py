@@ -16,7 +16,6 @@ from exactum.local import LocalKafka
 from tests.conftest import TopicFactory
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
 from tests.kit.servers.shared import started_kafka
-from tests.kit.transactions.unverified import unverified
 from tests.kit.waiting import await_true
 
 WAIT_S = 30.0
@@ -157,15 +156,6 @@ def test_a_group_with_members(
         assert found.has("error", "group busy", "has 1 members")
     finally:
         member.close()
-
-
-def test_brokers_that_verify_nothing(
-    kafka: LocalKafka, topic: TopicFactory, look: Callable[..., Diagnosis]
-) -> None:
-    target = topic("out")
-    with unverified(kafka.bootstrap_servers):
-        off = ("verification.enable is not on", "on broker 1")
-        await_true(lambda: look(output=target).has("warning", *off), "it is off")
 
 
 # ---- nobody answers ----------------------------------------------------------------------------

@@ -84,7 +84,6 @@ TOLD = {
 WARNED = {
     "no-settings": [
         f"{TARGET} (output): Its settings may not be read",
-        "verification.enable is not on, or may not be read",
     ]
 }
 

@@ -86,7 +86,6 @@ def test_a_queue_full_of_batches_that_are_not(broker: Broker) -> None:
             producer, rows, name, timeout_ms=20_000
         )  # far less than records wait for full batches
         producer.flush(int(WAIT_S * 1_000))
-        producer.abort_transaction(int(WAIT_S * 1_000))
     finally:
         producer.destroy()
     assert sum(end(broker, name, partition) for partition in range(8)) >= 4_000

@@ -70,6 +70,6 @@ def test_a_marker_that_is_gone_is_passed_over(
         (name, 0), 0, of, lambda records: values.extend(each.value for each in records)
     )
     assert (back.is_commit, values) == (True, [b"a", b"b"])
-    counted = _LogCount.of(LogWalk(requests, (name, 0), 0, 4)).by_producer[of]
+    counted = _LogCount(False).read(LogWalk(requests, (name, 0), 0, 4)).by_producer[of]
     assert (counted.records, counted.is_commit) == (2, True)
     requests.close()

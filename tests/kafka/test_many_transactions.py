@@ -17,8 +17,7 @@ from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.routing import Again
 from exactum.kafka.transaction import KafkaTransaction
 from tests.kit.kafka.broker import Broker
-from tests.kit.kafka.many import open_many
-from tests.kit.kafka.transactions import opened, wait_for_rest
+from tests.kit.kafka.transactions import open_many, opened, wait_for_rest
 
 pytestmark = pytest.mark.broker
 PARTITIONS = 4
@@ -56,7 +55,7 @@ def test_many_commits_need_no_deadline_of_their_own(broker: Broker) -> None:
     """
     name, count = broker.topic("many", partitions=PARTITIONS), 200
     with opened(broker.sink(name)) as sink:
-        prepared = open_many(broker.servers, sink, name, PARTITIONS, count)
+        prepared = open_many(sink, name, PARTITIONS, count)
         verified = sink.participant.verify(prepared)
         ends = {t.transactional_id: t.producer for t in map(KafkaTransaction.of, verified)}
         half = dict(list(ends.items())[: count // 2])
@@ -76,9 +75,7 @@ def test_others_are_answered_while_many_commit(broker: Broker) -> None:
     with opened(broker.sink(name)) as sink:
         ends = {
             t.transactional_id: t.producer
-            for t in map(
-                KafkaTransaction.of, open_many(broker.servers, sink, name, PARTITIONS, count)
-            )
+            for t in map(KafkaTransaction.of, open_many(sink, name, PARTITIONS, count))
         }
         requests = BrokerRequests(broker.servers, (), "test", deadline_ms=20)
         requests.cluster_id()
@@ -105,7 +102,7 @@ def test_leaders_are_heard_of_some_producers(broker: Broker) -> None:
     """
     name, servers = broker.topic("heard", partitions=PARTITIONS), broker.servers
     with opened(broker.sink(name)) as sink:
-        made = open_many(servers, sink, name, PARTITIONS, 9)
+        made = open_many(sink, name, PARTITIONS, 9)
         ids = [KafkaTransaction.of(one).producer_id for one in made]
         partitions = [(name, index) for index in range(PARTITIONS)]
         requests = BrokerRequests(servers, (), "test")
@@ -124,13 +121,13 @@ def test_leaders_are_heard_of_some_producers(broker: Broker) -> None:
 
 
 @pytest.mark.deep
-def test_ten_thousand(broker: Broker) -> None:
+def test_two_thousand(broker: Broker) -> None:
     """As many are verified, committed, committed again by the next start, and swept, each in a
     linear time.
     """
-    name, count, servers = broker.topic("huge", partitions=PARTITIONS), 10_000, broker.servers
+    name, count, servers = broker.topic("huge", partitions=PARTITIONS), 2_000, broker.servers
     with opened(broker.sink(name)) as sink:
-        prepared = open_many(servers, sink, name, PARTITIONS, count)
+        prepared = open_many(sink, name, PARTITIONS, count)
         verified = timed("verify", lambda: sink.participant.verify(prepared))
         permit = sink.permit(verified)
         assert (
@@ -142,7 +139,7 @@ def test_ten_thousand(broker: Broker) -> None:
                 len(timed("again", lambda: later.participant.commit(permit, verified)).committed)
                 == count
             )
-            open_many(servers, sink, name, PARTITIONS, count)
+            open_many(sink, name, PARTITIONS, count)
             seen = timed("list", later.participant.list_open)
             assert len(seen) == count
             timed("abort", lambda: later.participant.abort(seen))

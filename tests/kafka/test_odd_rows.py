@@ -182,20 +182,6 @@ def add_partitions(broker: Broker, name: str, count: int) -> None:
         time.sleep(0.05)
 
 
-def test_text_that_is_not_utf8_arrives_as_it_is(broker: Broker) -> None:
-    """Key and value are bytes to Kafka, and Spark's own sink writes a string's bytes; a refused
-    one is shown too.
-    """
-    name = broker.topic("bytes", partitions=1, config={"max.message.bytes": 10_000})
-    batch = pa.record_batch(
-        {"key": text([NOT_UTF8, NOT_UTF8 + b"large"]), "value": text([b"\xc3(", b"\xff" * 20_000])}
-    )
-    with opened(broker.sink(name)) as sink:
-        reasons = refused(written(sink, batch))
-    assert "xfelarge" in reasons[NOT_UTF8 + b"large"]
-    assert [(r.key, r.value) for r in broker.read(name)] == [(NOT_UTF8, b"\xc3(")]
-
-
 @pytest.mark.parametrize("name", ["orders\0x", "x" * 600, "a b", ".", "ä", "\ud800"])
 def test_a_sink_whose_topic_no_broker_can_have(name: str) -> None:
     """Refused when it is made, with the rule."""

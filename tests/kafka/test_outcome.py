@@ -6,10 +6,10 @@ import pytest
 
 from exactum.kafka.outcome import (
     TransactionDescription,
-    TransactionOutcome,
     from_description,
     from_marker,
 )
+from exactum.protocol.inspection import TransactionState
 
 
 def described(state: str, producer_id: int = 7, epoch: int = 3) -> TransactionDescription:
@@ -19,24 +19,24 @@ def described(state: str, producer_id: int = 7, epoch: int = 3) -> TransactionDe
 @pytest.mark.parametrize(
     ("description", "outcome"),
     [
-        (None, TransactionOutcome.UNKNOWN),
-        (described("Ongoing"), TransactionOutcome.OPEN),
-        (described("PrepareCommit"), TransactionOutcome.COMMITTED),
-        (described("CompleteCommit"), TransactionOutcome.COMMITTED),
-        (described("PrepareAbort"), TransactionOutcome.ABORTED),
-        (described("CompleteAbort"), TransactionOutcome.ABORTED),
-        (described("Empty"), TransactionOutcome.UNKNOWN),
-        (described("Dead"), TransactionOutcome.UNKNOWN),
-        (described("PrepareEpochFence"), TransactionOutcome.UNKNOWN),
-        (described("CompleteCommit", epoch=4), TransactionOutcome.UNKNOWN),
-        (described("CompleteAbort", epoch=4), TransactionOutcome.UNKNOWN),
-        (described("Ongoing", epoch=4), TransactionOutcome.UNKNOWN),
-        (described("Ongoing", producer_id=8), TransactionOutcome.UNKNOWN),
-        (described("CompleteCommit", producer_id=8, epoch=0), TransactionOutcome.UNKNOWN),
+        (None, TransactionState.UNKNOWN),
+        (described("Ongoing"), TransactionState.OPEN),
+        (described("PrepareCommit"), TransactionState.COMMITTED),
+        (described("CompleteCommit"), TransactionState.COMMITTED),
+        (described("PrepareAbort"), TransactionState.ABORTED),
+        (described("CompleteAbort"), TransactionState.ABORTED),
+        (described("Empty"), TransactionState.UNKNOWN),
+        (described("Dead"), TransactionState.UNKNOWN),
+        (described("PrepareEpochFence"), TransactionState.UNKNOWN),
+        (described("CompleteCommit", epoch=4), TransactionState.UNKNOWN),
+        (described("CompleteAbort", epoch=4), TransactionState.UNKNOWN),
+        (described("Ongoing", epoch=4), TransactionState.UNKNOWN),
+        (described("Ongoing", producer_id=8), TransactionState.UNKNOWN),
+        (described("CompleteCommit", producer_id=8, epoch=0), TransactionState.UNKNOWN),
     ],
 )
 def test_the_coordinator_is_believed_only_where_it_speaks_of_this_very_transaction(
-    description: TransactionDescription | None, outcome: TransactionOutcome
+    description: TransactionDescription | None, outcome: TransactionState
 ) -> None:
     """Another epoch or producer id may be a later transaction of the same id: it proves nothing."""
     assert from_description(description, 7, 3) is outcome
@@ -45,17 +45,17 @@ def test_the_coordinator_is_believed_only_where_it_speaks_of_this_very_transacti
 @pytest.mark.parametrize(
     ("is_commit", "description", "outcome"),
     [
-        (True, None, TransactionOutcome.COMMITTED),
-        (False, described("CompleteCommit", epoch=5), TransactionOutcome.ABORTED),
-        (None, described("PrepareAbort", epoch=4), TransactionOutcome.ABORTED),
-        (None, described("CompleteAbort", epoch=4), TransactionOutcome.ABORTED),
-        (None, described("CompleteCommit", epoch=4), TransactionOutcome.UNKNOWN),
-        (None, described("CompleteAbort", epoch=5), TransactionOutcome.UNKNOWN),
-        (None, None, TransactionOutcome.UNKNOWN),
+        (True, None, TransactionState.COMMITTED),
+        (False, described("CompleteCommit", epoch=5), TransactionState.ABORTED),
+        (None, described("PrepareAbort", epoch=4), TransactionState.ABORTED),
+        (None, described("CompleteAbort", epoch=4), TransactionState.ABORTED),
+        (None, described("CompleteCommit", epoch=4), TransactionState.UNKNOWN),
+        (None, described("CompleteAbort", epoch=5), TransactionState.UNKNOWN),
+        (None, None, TransactionState.UNKNOWN),
     ],
 )
 def test_the_log_decides_where_the_coordinator_cannot(
-    is_commit: bool | None, description: TransactionDescription | None, outcome: TransactionOutcome
+    is_commit: bool | None, description: TransactionDescription | None, outcome: TransactionState
 ) -> None:
     """One marker of either kind is enough; without any, only a timeout just made is taken for an
     abort.

@@ -8,21 +8,16 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
-from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused
+from exactum.errors import EpochAborted, SettingRefused
 from exactum.kafka.messages import HEADERS
 from exactum.kafka.transaction import KafkaTransaction
 from tests.kit.kafka.broker import Broker
-from tests.kit.kafka.transactions import frame, opened, wait_for_rest
+from tests.kit.kafka.transactions import OpenedSink, frame, opened, wait_for_rest
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 SHORT_TIMEOUT_MS = 4_000
-
-
-def values(broker: Broker, name: str) -> list[bytes | None]:
-    return broker.values(name)
 
 
 def wait_until_aborted(sink, within_s: float = 40.0) -> None:
@@ -54,34 +49,42 @@ def test_verify_finds_a_missing_record(broker: Broker) -> None:
             sink.participant.verify([replace(prepared, rows=2)])
 
 
-def test_open_transactions_are_listed_and_aborted_exactly(broker: Broker) -> None:
-    """Ours are seen by every incarnation; those of a neighbour whose prefix begins like ours are
-    not.
-    """
-    name = broker.topic("sweep", partitions=1)
-    neighbours = [
-        broker.sink(name, transactional_id_prefix="app-eu"),
-        broker.sink(name, transactional_id_prefix="app/q"),
+def neighbours(sink: OpenedSink, prefix: str) -> list[str]:
+    """Ids that begin like ours, or look like ours in some part, and are not ours."""
+    query, name = sink.run.query_id, sink.participant.name
+    hexes = f"{sink.run.incarnation}/{'ab' * 8}"
+    return [
+        f"{prefix}-eu/{query}/{name}/{hexes}/0",
+        f"{prefix}/q/{query}/{name}/{hexes}/0",
+        f"{prefix}/q-other/{name}/{hexes}/0",
+        f"{prefix}/{query}/{name}-2/{hexes}/0",
+        f"{prefix}/{query}/{name}/{hexes}/0/more",
+        f"{prefix}/{query}/{name}/{hexes}/x",
+        f"x{prefix}/{query}/{name}/{hexes}/0",
+        f"{prefix.upper()}/{query}/{name}/{hexes}/0",
+        f"{prefix.replace('.', 'x')}/{query}/{name}/{hexes}/0",
+        f"{prefix}/{query}",
     ]
-    mine = broker.sink(name, transactional_id_prefix="app")
-    with (
-        opened(neighbours[0]) as a,
-        opened(neighbours[1]) as b,
-        opened(mine, "q2") as c,
-        opened(mine) as crashed,
-    ):
-        foreign = [s.participant.verify(s.write(frame([b"foreign"]))) for s in (a, b, c)]
+
+
+def test_open_transactions_are_listed_and_aborted_exactly(broker: Broker) -> None:
+    """Ours are seen by every incarnation; those that only look like ours stay open, and commit."""
+    name, theirs = broker.topic("sweep", partitions=1), broker.topic("theirs", partitions=1)
+    mine = broker.sink(name, transactional_id_prefix="a.pp")
+    with opened(mine) as crashed, opened(mine) as next_run:
         lost = crashed.write(frame([b"lost"]))
-        with opened(mine) as next_run:
-            seen = next_run.participant.list_open()
-            assert [s.identity for s in seen] == [p.identity for p in lost]
-            assert [s.incarnation for s in seen] == [crashed.run.incarnation]
-            next_run.participant.abort(seen)
-            next_run.participant.abort(seen)
-            assert next_run.participant.list_open() == []
-        for sink, verified in zip((a, b, c), foreign, strict=True):
-            assert len(sink.participant.commit(sink.permit(verified), verified).committed) == 1
-    assert values(broker, name) == [b"foreign"] * 3
+        others = neighbours(crashed, "a.pp")
+        foreign = [broker.transaction(other, theirs, other) for other in others]
+        seen = next_run.participant.list_open()
+        assert [s.identity for s in seen] == [p.identity for p in lost]
+        assert [s.incarnation for s in seen] == [crashed.run.incarnation]
+        next_run.participant.abort(seen)
+        next_run.participant.abort(seen)
+        assert next_run.participant.list_open() == []
+    for producer in foreign:
+        producer.commit_transaction(WAIT_MAX_S)
+    assert broker.values(name) == []
+    assert sorted(broker.values(theirs)) == sorted(other.encode() for other in others)
 
 
 def test_committed_transactions_are_told_from_those_on_record(broker: Broker) -> None:
@@ -174,29 +177,6 @@ def test_a_transaction_with_too_little_time_left_is_not_decided(
                 sink.participant.verify(prepared)
 
 
-@pytest.mark.deep
-def test_a_decided_transaction_that_timed_out_is_salvaged(broker: Broker) -> None:
-    """Flink drops these records and goes on."""
-    name = broker.topic("late", partitions=2)
-    sink_ = broker.sink(name, transaction_timeout_ms=SHORT_TIMEOUT_MS)
-    rows = [f"{i}".encode() for i in range(500)]
-    with opened(sink_) as sink:
-        verified = sink.participant.verify(sink.write(frame(rows, rows)))
-        permit = sink.permit(verified)
-        wait_until_aborted(sink)
-        report = sink.participant.commit(permit, verified)
-        assert report.committed == ()
-        assert report.expired == tuple(verified)
-        assert values(broker, name) == []
-        again = sink.participant.salvage(permit, report.expired)
-        assert sum(p.rows for p in again) == 500
-        assert len(sink.participant.commit(sink.permit(again), again).committed) == 1
-        assert sink.participant.list_committed({sink.run.incarnation}, verified) == [], (
-            "a copy is no task's"
-        )
-    assert sorted(values(broker, name)) == sorted(rows)
-
-
 def test_what_is_salvaged_comes_back_to_its_partitions(broker: Broker) -> None:
     """A decided transaction that somebody aborted: each record comes back with its key, its value,
     its headers, its time and its partition.
@@ -222,73 +202,14 @@ def test_what_is_salvaged_comes_back_to_its_partitions(broker: Broker) -> None:
         assert report.expired == tuple(verified)
         again = sink.participant.salvage(permit, report.expired)
         sink.participant.commit(sink.permit(again), again)
+        copies = sink.participant.list_committed({sink.run.incarnation}, verified)
+        assert copies == [], "none is a task's"
     found = broker.read(name)
     assert sorted((r.value, r.key, r.partition, r.headers) for r in found) == sorted(
         zip(values, values, partitions, map(tuple, headers), strict=True)
     )
     times = Counter((r.value, r.at_ms) for r in broker.read(name, committed=False))
     assert set(times.values()) == {2}, "as it was sent first, and again"
-
-
-def test_with_the_log_gone_salvage_names_what_is_missing(broker: Broker) -> None:
-    """It stops, and says which partition lacks how many records."""
-    name = broker.topic("gone", partitions=1)
-    sink_ = broker.sink(
-        name,
-        transaction_timeout_ms=SHORT_TIMEOUT_MS,
-        producer={"batch.num.messages": 1},  # deletion drops whole batches only
-    )
-    with opened(sink_) as sink:
-        verified = sink.participant.verify(sink.write(frame([b"a"] * 10)))
-        permit = sink.permit(verified)
-        wait_until_aborted(sink)
-        admin = AdminClient({"bootstrap.servers": broker.servers})
-        for future in admin.delete_records([TopicPartition(name, 0, 7)]).values():
-            future.result(timeout=WAIT_MAX_S)
-        report = sink.participant.commit(permit, verified)
-        with pytest.raises(HeuristicOutcome, match=f"{name}-0: 7 of 10 records from offset 0"):
-            sink.participant.salvage(permit, report.expired)
-        assert sink.participant.list_open() == []
-
-
-def test_a_foreign_producer_that_took_our_id_before_the_decision(broker: Broker) -> None:
-    """It aborted our transaction; the attempt is void and the message says why."""
-    name = broker.topic("hijack", partitions=1)
-    with opened(broker.sink(name)) as sink:
-        prepared = sink.write(frame([b"a"]))
-        hijack(broker, KafkaTransaction.of(prepared[0]).transactional_id)
-        with pytest.raises(EpochAborted, match="Something else initialised it"):
-            sink.participant.verify(prepared)
-    assert values(broker, name) == []
-
-
-def test_a_foreign_producer_that_took_our_id_after_the_decision(broker: Broker) -> None:
-    """The coordinator only knows the thief's epoch; the log's marker says that ours was aborted."""
-    name = broker.topic("hijack-late", partitions=1)
-    with opened(broker.sink(name)) as sink:
-        verified = sink.participant.verify(sink.write(frame([b"a", b"b"])))
-        permit = sink.permit(verified)
-        hijack(broker, KafkaTransaction.of(verified[0]).transactional_id)
-        report = sink.participant.commit(permit, verified)
-        assert report.expired == tuple(verified)
-        again = sink.participant.salvage(permit, report.expired)
-        sink.participant.commit(sink.permit(again), again)
-    assert values(broker, name) == [b"a", b"b"]
-
-
-def test_a_committed_transaction_whose_id_has_moved_on_is_known_as_committed(
-    broker: Broker,
-) -> None:
-    """Flink logs data loss here; the marker in the log says commit."""
-    name = broker.topic("moved", partitions=1)
-    with opened(broker.sink(name)) as sink:
-        verified = sink.participant.verify(sink.write(frame([b"a"])))
-        permit = sink.permit(verified)
-        sink.participant.commit(permit, verified)
-        hijack(broker, KafkaTransaction.of(verified[0]).transactional_id)
-        report = sink.participant.commit(permit, verified)
-    assert len(report.committed) == 1
-    assert values(broker, name) == [b"a"]
 
 
 def test_a_decision_on_another_cluster_is_refused(broker: Broker) -> None:
@@ -301,8 +222,3 @@ def test_a_decision_on_another_cluster_is_refused(broker: Broker) -> None:
         )
         with pytest.raises(SettingRefused, match="Point it back"):
             sink.participant.commit(sink.permit([elsewhere]), [elsewhere])
-
-
-def hijack(broker: Broker, transactional_id: str) -> None:
-    """What a second application configured with our id does."""
-    broker.initialised(transactional_id)

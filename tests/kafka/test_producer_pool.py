@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import logging
-import os
 import re
 import threading
 import time
@@ -26,9 +24,8 @@ from exactum.kafka.producer import Producer
 from exactum.kafka.producer_pool import ProcessPools, ProducerPlan, ProducerPool, initialised
 from exactum.kafka.transaction import KafkaScope
 from exactum.protocol.model import new_incarnation
-from exactum.protocol.sink import TaskName, WriteOrder
 from tests.kit.kafka.broker import Broker
-from tests.kit.kafka.transactions import frame, opened
+from tests.kit.kafka.transactions import frame
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
@@ -123,10 +120,6 @@ def test_a_librdkafka_that_logs_something_else(
         initialised(plan, "other")
 
 
-SINKS = 11
-"""More than a process remembers pools that nobody uses."""
-
-
 @pytest.fixture
 def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessPools]:
     """A process that has no pools yet."""
@@ -135,30 +128,6 @@ def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessPools]:
     yield pools
     for pool in pools._pools.values():
         pool.close()
-
-
-@pytest.mark.deep
-def test_many_sinks_in_one_task(broker: Broker, pools: ProcessPools) -> None:
-    """However many they are, and however often: each keeps the producers that it writes with."""
-    count = producer_pool.POOLS_IDLE_MAX + 1
-    names = [broker.topic(f"many-{number}", partitions=1) for number in range(count)]
-    with contextlib.ExitStack() as stack:
-        made = [broker.sink(name) for name in names]
-        sinks = [stack.enter_context(opened(sink)) for sink in made]
-        for sequence in (1, 2):
-            order = [WriteOrder(sink.run, sequence, 0, sequence) for sink in sinks]
-            writers = [
-                s.opened.writers.open(o, TaskName(0, 0, 0))
-                for s, o in zip(sinks, order, strict=True)
-            ]
-            for writer in writers * 2:
-                assert writer.write(frame([b"v"])) is None
-            for sink, one in zip(sinks, [writer.prepare() for writer in writers], strict=True):
-                assert one is not None
-                verified = sink.participant.verify([one])
-                sink.participant.commit(sink.permit(verified), verified)
-        assert len(list(pools._pools)) == count
-    assert [len(broker.read(name)) for name in names] == [4] * count
 
 
 def plans(broker: Broker, count: int) -> list[ProducerPlan]:
@@ -173,55 +142,24 @@ class User:
 def test_pools_go_when_nobody_uses_them(
     broker: Broker, pools: ProcessPools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those idle for longest, of more than a few, and never at once; one whose user was
-    forgotten is idle as well.
+    """Those idle for longest, of more than a few, also where a user was forgotten; and the next
+    task of one that was idle for long gets a new one.
     """
-    monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", 3600.0)
-    many = plans(broker, SINKS)
-    kept, users = User(), [User() for _ in many]
-    taken: dict[ProducerPlan, ProducerPool] = {}
-    for plan, user in zip(many, users, strict=True):
-        taken[plan] = pools.pool_of(plan, user)
-    for plan, user in zip(many[:-1], users[:-1], strict=True):
-        taken[plan].leave(user)
-    del users, user
+    monkeypatch.setattr(producer_pool, "POOLS_IDLE_MAX", 1)
+    first, other, later = plans(broker, 3)
+    users = {plan: User() for plan in (first, other, later)}
+    was = {plan: pools.pool_of(plan, user) for plan, user in users.items()}
+    was[first].leave(users[first])
+    del users[other]
     gc.collect()
-    pools.pool_of(many[1], kept)
-    assert len(list(pools._pools)) == SINKS
-    monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", -1.0)
-    pools.pool_of(many[1], kept)
-    assert list(pools._pools) == [many[1], *many[-producer_pool.POOLS_IDLE_MAX - 1 : -1]]
-
-
-def test_a_later_run_ends_the_pools_of_the_one_before(
-    broker: Broker, pools: ProcessPools, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the same sink, when nobody has used them for some time."""
-    monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", -1.0)
-    first, other = plans(broker, 2)
-    users = User(), User(), User()
-    used = pools.pool_of(first, users[0])
-    pools.pool_of(other, users[1])
-    later = replace(first, incarnation=new_incarnation())
-    pools.pool_of(later, users[2])
+    pools.pool_of(later, users[later])
     assert list(pools._pools) == [first, other, later]
-    used.leave(users[0])
-    pools.pool_of(later, users[2])
-    assert list(pools._pools) == [other, later]
-
-
-@pytest.mark.deep
-def test_a_forked_process_has_pools_of_its_own(broker: Broker, pools: ProcessPools) -> None:
-    """And ends nothing of its parent's: librdkafka would wait for threads that are not there."""
-    (plan,) = plans(broker, 1)
-    user = User()
-    pool = pools.pool_of(plan, user)
-    assert set(pool.topics.facts(["never-made"])) == {"never-made"}
-    gc.collect()  # clients that other tests have left are theirs to end, and not the child's
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if pools.pool_of(plan, user) is not pool and gc.collect() >= 0 else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    monkeypatch.setattr(producer_pool, "POOL_IDLE_MIN_S", -1.0)
+    pools.pool_of(later, users[later])
+    assert list(pools._pools) == [first, later]
+    monkeypatch.setattr(producer_pool, "POOL_IDLE_MAX_S", -1.0)
+    assert pools.pool_of(first, User()) is not was[first]
+    assert pools.pool_of(later, users[later]) is was[later]
 
 
 def test_a_producer_that_was_let_go_is_not_used(plan: ProducerPlan) -> None:
@@ -239,7 +177,6 @@ def test_a_producer_that_was_let_go_is_not_used(plan: ProducerPlan) -> None:
         lambda: producer.flush(1_000),
         lambda: producer.poll(0),
         producer.begin_transaction,
-        lambda: producer.abort_transaction(1_000),
         lambda: producer.learn(plan.topic, 1_000),
     ):
         with pytest.raises(InvariantBroken, match="after it was let go"):

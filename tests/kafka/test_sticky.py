@@ -4,16 +4,14 @@ without a leader.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from exactum.kafka.messages import produce
-from exactum.kafka.producer import LearnedTopic, Producer, linger_ms
+from exactum.kafka.producer import Producer
 from exactum.local import LocalKafka
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import frame
@@ -44,15 +42,12 @@ def send(
     producer: Producer,
     topic: str,
     arrays: int,
-    pause_s: float,
     key: bytes | None = None,
-    **more: Any,
 ) -> None:
     """Each record says which array it was in, and its place there."""
     for number in range(arrays):
         values = [f"{number} {row}".encode() for row in range(ROWS)]
-        produce(producer, frame(values, [key] * ROWS, **more), topic, timeout_ms=TIMEOUT_MS)
-        time.sleep(pause_s)
+        produce(producer, frame(values, [key] * ROWS), topic, timeout_ms=TIMEOUT_MS)
     producer.flush(TIMEOUT_MS)
 
 
@@ -70,8 +65,8 @@ def placed(
 
 def test_an_array_stays_together_and_all_partitions_have_their_turn(broker: Broker) -> None:
     name = broker.topic("turns", partitions=4)
-    with producer(broker.kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
-        send(sender, name, ARRAYS, 0.002)
+    with producer(broker.kafka, name) as sender:
+        send(sender, name, ARRAYS)
     arrays = placed(broker, name)
     assert len(arrays) == ARRAYS
     for records in arrays.values():
@@ -94,7 +89,7 @@ def test_other_settings_are_librdkafkas_business(
     """It is asked for each record: within one array as well."""
     name = broker.topic("others", partitions=4)
     with producer(broker.kafka, name, **settings) as sender:
-        send(sender, name, ARRAYS, 0)
+        send(sender, name, ARRAYS)
     found = placed(broker, name)
     assert {partition for records in found.values() for partition, _ in records} == partitions
     together = all(len({partition for partition, _ in records}) == 1 for records in found.values())
@@ -103,8 +98,8 @@ def test_other_settings_are_librdkafkas_business(
 
 def test_a_key_decides_wherever_there_is_one(broker: Broker) -> None:
     name = broker.topic("keyed", partitions=4)
-    with producer(broker.kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
-        send(sender, name, ARRAYS, 0.002, key=b"k")
+    with producer(broker.kafka, name) as sender:
+        send(sender, name, ARRAYS, key=b"k")
     assert (
         len({partition for records in placed(broker, name).values() for partition, _ in records})
         == 1
@@ -118,7 +113,7 @@ def test_what_was_learned_long_ago_does_not_count(
     """A spare producer may wait for an hour, and a partition may lose its leader meanwhile."""
     monkeypatch.setattr("exactum.kafka.producer.LEARNED_AGE_MAX_S", age_max_s)
     name = broker.topic("old", partitions=4)
-    with producer(broker.kafka, name, **{"sticky.partitioning.linger.ms": "1"}) as sender:
+    with producer(broker.kafka, name) as sender:
         assert sender.knows(name) == together
         produce(
             sender, frame([f"0 {row}".encode() for row in range(MANY)]), name, timeout_ms=TIMEOUT_MS
@@ -126,21 +121,3 @@ def test_what_was_learned_long_ago_does_not_count(
         sender.flush(TIMEOUT_MS)
     partitions = {partition for partition, _ in placed(broker, name)["0"]}
     assert (len(partitions) == 1) == together
-
-
-def test_one_is_kept_for_a_while() -> None:
-    kept = LearnedTopic([3, 5], 8, linger_ms=60_000)
-    assert len({kept.turn() for _ in range(100)}) == 1
-    turned = LearnedTopic([3, 5], 8, linger_ms=1)
-    turns = set[int | None]()
-    for _ in range(100):
-        turns.add(turned.turn())
-        time.sleep(0.001)
-    assert turns == {3, 5}
-    assert LearnedTopic([], 8, linger_ms=1).turn() is None
-
-
-def test_who_is_sticky() -> None:
-    assert linger_ms({}) == 10
-    assert linger_ms({"partitioner": "random"}) == linger_ms({"partitioner": "murmur2"}) == 0
-    assert linger_ms({"partitioner": "fnv1a_random", "sticky.partitioning.linger.ms": "7"}) == 7

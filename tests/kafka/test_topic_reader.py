@@ -1,19 +1,23 @@
-"""A control stream's reader on a real broker: topics that are not there yet, and topics that are not
-the same any more.
+"""What readers see of a topic, on a real broker: every record that is committed; and a control
+stream's reader of topics that are not there yet, or not the same any more.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
 import pytest
 
 from exactum.errors import CheckpointRefused
-from exactum.kafka import topic_reader
-from exactum.kafka.requests import TopicSeen
+from exactum.kafka import readback, topic_reader
+from exactum.kafka.readback import committed_records
+from exactum.kafka.requests import TopicRequests, TopicSeen
 from exactum.kafka.topic_reader import TopicReader
+from tests.kit.crash.oracle import read_all
 from tests.kit.kafka.broker import Broker
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -59,6 +63,44 @@ def test_a_topic_that_is_unknown_for_a_moment_is_waited_for(
     monkeypatch.setattr(reader._requests, "topics", seen)
     assert read(reader) == [b"1"]
     assert answers[0] is False and answers[-1] is True
+
+
+def test_what_is_committed_and_nothing_else(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of interleaved transactions that commit or abort, and of none; from any offset, and in pieces
+    of any size: as another client reads them.
+    """
+    name, chance = broker.topic("seen", partitions=1), random.Random(5)
+    producers = [broker.initialised(f"{name}-{number}") for number in range(3)]
+    begun = set[int]()
+    for number in range(100):
+        one = chance.randrange(3)
+        if one not in begun:
+            producers[one].begin_transaction()
+            begun.add(one)
+        producers[one].produce(name, f"{one}-{number}", partition=0)
+        assert producers[one].flush(WAIT_MAX_S) == 0
+        if chance.random() < 0.3:
+            end = chance.choice(["commit_transaction", "abort_transaction"])
+            getattr(producers[one], end)(WAIT_MAX_S)
+            begun.discard(one)
+        if chance.random() < 0.2:
+            broker.produce(
+                name, f"plain-{number}", compression_type=chance.choice(["none", "zstd"])
+            )
+    for one in begun:
+        producers[one].abort_transaction(WAIT_MAX_S)
+    broker.read(name)  # waits for the markers
+    expected = [(seen.offset, seen.value) for seen in read_all(broker.servers, [name])]
+    assert len(expected) > 50
+    with closing(TopicRequests({"bootstrap.servers": broker.servers}, "here")) as requests:
+        for since in range(0, expected[-1][0] + 1, 9):
+            monkeypatch.setattr(readback, "READ_BYTES_MAX", chance.choice([1, 300, 5_000]))
+            found = committed_records(requests, (name, 0), since)
+            assert [(r.offset, (r.value or b"").decode()) for r in found] == [
+                each for each in expected if each[0] >= since
+            ]
 
 
 def test_records_of_a_topic_made_anew_are_never_taken(broker: Broker, reader: TopicReader) -> None:

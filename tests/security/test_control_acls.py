@@ -6,16 +6,14 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 from confluent_kafka import Producer
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka import topic_reader
 from exactum.kafka.connection_settings import mismatch
-from exactum.kafka.requests import BrokerRequests, TopicRequests
+from exactum.kafka.requests import TopicRequests
 from exactum.kafka.topic_reader import TopicReader
 from exactum.local import LocalKafka
 from tests.kit.errors import raised
@@ -71,7 +69,7 @@ def test_a_topic_that_may_not_be_seen_is_named(secure: KafkaCluster) -> None:
 
 def test_a_topic_that_may_not_be_read_is_named(secure: KafkaCluster) -> None:
     """DESCRIBE alone: no other start mends this, so it is not Unavailable."""
-    with refused("CONTROL_ACCESS", TOPIC, "READ"):
+    with refused("KAFKA_ACCESS", TOPIC, "READ"):
         read(secure, "sees")
 
 
@@ -94,18 +92,6 @@ def test_a_right_that_is_taken_away_is_named(secure: KafkaCluster) -> None:
                 reader.end_offsets()
 
 
-def test_a_broker_that_is_away_is_unavailable(
-    secure: KafkaCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What another start may mend stays so."""
-    monkeypatch.setattr(topic_reader, "ANSWER_S", 2.0)
-    with closing(
-        TopicReader(TOPIC, "127.0.0.1:1", tuple(secure.client_settings("full").items()))
-    ) as reader:
-        with pytest.raises(Unavailable):
-            reader.end_offsets()
-
-
 PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL")
 NOBODY = {"sasl.mechanism": "PLAIN", "sasl.username": "x", "sasl.password": "y"}
 
@@ -126,31 +112,15 @@ def test_what_a_listener_is_told_apart_from_what_was_asked(
     assert mismatch({"bootstrap.servers": "127.0.0.1:1"}, "here") is None
 
 
-def sinks_client(servers: str, settings: dict[str, str]) -> None:
-    BrokerRequests(servers, tuple(settings.items()), "here", connect_timeout_ms=1_000).close()
-
-
-def drivers_client(servers: str, settings: dict[str, str]) -> None:
+def ask(servers: str, settings: dict[str, str]) -> None:
     own = {"bootstrap.servers": servers, **settings}
     with closing(TopicRequests(own, "here", timeout_ms=1_000)) as requests:
         requests.describe([TOPIC])
 
 
-def control_client(servers: str, settings: dict[str, str]) -> None:
-    with closing(TopicReader(TOPIC, servers, tuple(settings.items()))) as reader:
-        reader.end_offsets()
-
-
 @pytest.mark.deep
-@pytest.mark.parametrize("client", [sinks_client, drivers_client, control_client])
-def test_a_wrong_security_protocol_is_a_setting_to_every_client(
-    secure: KafkaCluster,
-    kafka: LocalKafka,
-    monkeypatch: pytest.MonkeyPatch,
-    client: Callable[[str, dict[str, str]], None],
-) -> None:
-    """Each was Unavailable, which is tried again for ever."""
-    monkeypatch.setattr(topic_reader, "ANSWER_S", 1.0)
+def test_a_wrong_security_protocol_is_a_setting(secure: KafkaCluster, kafka: LocalKafka) -> None:
+    """It was Unavailable, which is tried again for ever."""
     trust = {"ssl.ca.location": secure.client_settings("full")["ssl.ca.location"]}
     for servers, settings in (
         (secure.bootstrap_servers, {}),
@@ -160,10 +130,10 @@ def test_a_wrong_security_protocol_is_a_setting_to_every_client(
         (kafka.bootstrap_servers, {"security.protocol": "SASL_PLAINTEXT", **NOBODY}),
     ):
         with pytest.raises(SettingRefused) as caught:
-            client(servers, settings)
+            ask(servers, settings)
         assert caught.value.code in ("KAFKA_SETTING", "KAFKA_LOGIN")
     with pytest.raises(Unavailable):
-        client("127.0.0.1:1", {})
+        ask("127.0.0.1:1", {})
     with raised(SettingRefused, "KAFKA_SETTING", "sasl"):
-        client(secure.bootstrap_servers, {"security.protocol": "SASL_SSL", **trust})
+        ask(secure.bootstrap_servers, {"security.protocol": "SASL_SSL", **trust})
     gc.collect()  # here and not in another module's test

@@ -1,5 +1,5 @@
-"""Whole queries on a real SASL_SSL broker that denies what no ACL allows: a control stream with
-credentials of its own, and dead letters that may not be written.
+"""A whole query on a real SASL_SSL broker that denies what no ACL allows: a control stream with
+credentials of its own.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from pyspark.sql.functions import udf
 
 import exactum
 from exactum import events
-from exactum.errors import SettingRefused
-from tests.kit.errors import check_query_error, text_of
+from tests.kit.errors import text_of
 from tests.kit.kafka.transactions import read_all
-from tests.kit.security.rights import SECRET, SECURED, Right, add_users, documented
+from tests.kit.security.rights import SECRET, SECURED, add_users, documented
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.spark.ended import ended
@@ -27,17 +26,15 @@ from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.spark, *SECURED]
 
-RULES, OUTPUT, LETTERS = "guarded-weights", "guarded-output", "guarded-letters"
+RULES, OUTPUT = "guarded-weights", "guarded-output"
 USER = "weigher"
 
 
 @pytest.fixture(scope="module")
 def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
-    """``USER`` has the documented rights on rules and output, and may see the topic of dead
-    letters.
-    """
+    """``USER`` has the documented rights on rules and output."""
     cluster = secured_kafka
-    for name in (RULES, OUTPUT, LETTERS):
+    for name in (RULES, OUTPUT):
         cluster.create_topic(name, partitions=1)
     rights = documented("control.md", {"control topic": ("topic", RULES)})
     rights += documented(
@@ -48,7 +45,6 @@ def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
             "cluster": ("cluster", "kafka-cluster"),
         },
     )
-    rights += [Right("topic", LETTERS, False, operation) for operation in ("DESCRIBE", "READ")]
     add_users(cluster, {USER: rights})
     return cluster
 
@@ -79,7 +75,7 @@ class Weighing:
             **arguments,
         )
 
-    def run(self, **arguments: Any) -> str | None:
+    def run(self) -> str | None:
         """Until all files are read; the text of the error, or None."""
         rules = exactum.control_stream(
             RULES,
@@ -90,9 +86,7 @@ class Weighing:
         weigh = udf(lambda v: str(v * rules.current()["weight"]), "string")
         numbers = stream_of(self.spark, self.input.folder, "v long")
         frame = numbers.select(weigh("v").alias("value"))
-        batch = exactum.exactly_once(
-            self.sink(OUTPUT), control=rules, on_event=self.events.append, **arguments
-        )
+        batch = exactum.exactly_once(self.sink(OUTPUT), control=rules, on_event=self.events.append)
         writer = frame.writeStream.trigger(availableNow=True)
         return text_of(ended(lambda: batch.start(writer, checkpoint=self.checkpoint)))
 
@@ -105,16 +99,6 @@ class Weighing:
 @pytest.fixture
 def weighing(spark: SparkSession, secure: KafkaCluster, tmp_path: Path) -> Weighing:
     return Weighing(spark, secure, tmp_path)
-
-
-def test_dead_letters_that_may_not_be_written_are_refused_at_the_start(weighing: Weighing) -> None:
-    """Before the first row, though no row is bad: the first bad one may come in a year."""
-    weighing.put(RULES, b"weight", b"10")
-    weighing.give(1)
-    error = weighing.run(dead_letters=weighing.sink(LETTERS)) or ""
-    check_query_error(error, SettingRefused, "KAFKA_ACCESS", LETTERS, "WRITE")
-    assert SECRET not in error
-    assert weighing.written() == []
 
 
 @pytest.mark.deep

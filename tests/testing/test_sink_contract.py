@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,36 +25,13 @@ class ShowsAtPreCommit(JsonFolderSink):
         self.commit(transaction)
 
 
-class LeavesItsOwn(JsonFolderSink):
-    """A task that fails aborts nothing; the driver does."""
+class ListsAll(JsonFolderSink):
+    """Takes names of other sinks and queries for its own, by saying that they are."""
 
-    is_task = False
-
-    def begin_transaction(self, name: TransactionName) -> str:
-        self.is_task = True
-        return super().begin_transaction(name)
-
-    def abort(self, transaction: str) -> None:
-        if not self.is_task:
-            super().abort(transaction)
-
-
-class ListsByPrefix(JsonFolderSink):
-    """Takes names of sinks that begin alike for its own, by saying that they are."""
-
-    def _is_mine(self, name: TransactionName, scope: TransactionScope) -> bool:
-        return name.participant.startswith(scope.participant) and name.query_id == scope.query_id
-
-    def list_transactions(self, scope: TransactionScope) -> Iterable[tuple[Any, str]]:
+    def list_transactions(self, scope: TransactionScope) -> Iterable[tuple[str, str]]:
         for path in self.temporary.iterdir():
-            name = TransactionName.parse(path.name.removesuffix(".jsonl"))
-            if name is not None and self._is_mine(name, scope):
-                yield str(name).replace(name.scope.prefix, scope.prefix), str(name)
-
-
-class ListsAllQueries(ListsByPrefix):
-    def _is_mine(self, name: TransactionName, scope: TransactionScope) -> bool:
-        return name.participant == scope.participant
+            name = path.name.removesuffix(".jsonl")
+            yield re.sub(r"^exactum\.\w+\.", scope.prefix, name), name
 
 
 class ListsItsOwnOnly(JsonFolderSink):
@@ -167,9 +145,7 @@ class CommitsInTwoSteps(JsonFolderSink):
 
 BROKEN = [
     ShowsAtPreCommit,
-    LeavesItsOwn,
-    ListsByPrefix,
-    ListsAllQueries,
+    ListsAll,
     ListsItsOwnOnly,
     ListsNothing,
     CommitsHalf,

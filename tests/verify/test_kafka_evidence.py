@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from exactum import KafkaSink
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.kafka.evidence import KafkaEvidence
+from exactum.kafka.evidence import evidence_of
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
@@ -70,7 +70,7 @@ class World:
                 readings.append(read_promises(self.place, None, None).each)
                 return readings[-1]
 
-            found = KafkaEvidence("kafka:out", requests, read, first, last).evidence()
+            found = evidence_of("kafka:out", requests, read, first, last)
             assert len(readings) == 2
             return found
         finally:

@@ -255,7 +255,6 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
         from exactum.custom.two_phase_run import TwoPhaseParticipant, TwoPhaseWriterFactory
 
         scope = TransactionScope(run.query_id, participant)
-        scope.check()
         trace = {
             "class": f"{type(self).__module__}.{type(self).__qualname__}",
             "names": f"{scope.prefix}...",

@@ -26,7 +26,7 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.protocol.inspection import TransactionState, TransactionView
+from exactum.protocol.inspection import Inspector, TransactionState, TransactionView
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -221,42 +221,27 @@ class TwoPhaseParticipant:
     def list_open(self) -> Sequence[Sighting]:
         """See the port. What the user's listing shows of other scopes is left out."""
         with self._failing(Unavailable, "could not list its open transactions", "Start again."):
-            found = [(self._named(name), transaction) for name, transaction in self._listed()]
-            return tuple(
-                Sighting(
-                    self.name, str(name), name.incarnation, payload_of(self._sink, transaction)
-                )
-                for name, transaction in found
-                if name is not None
-            )
-
-    def _listed(self) -> list[tuple[TransactionName | str, Any]]:
-        """
-        Raises:
-            CodeFailed: the user's listing is none.
-            Exception: what it raises.
-        """
-        listing: Any = self._sink.list_transactions(self._scope)
-        pairs = list(listing) if isinstance(listing, Iterable) else [listing]
-        for pair in pairs:
-            is_pair = isinstance(pair, tuple | list) and len(pair) == 2
-            if not is_pair or not isinstance(pair[0], TransactionName | str):
-                raise CodeFailed(
-                    "SINK_ANSWER",
-                    f"Sink {self.name!r}: list_transactions() gave {shown(pair)}, and must give "
-                    "pairs of a name, as text, and a transaction. What is open could not be found. "
-                    "Correct the class and start again.",
-                )
-        return pairs
+            listing: Any = self._sink.list_transactions(self._scope)
+            found = []
+            for pair in listing if isinstance(listing, Iterable) else [listing]:
+                is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+                if not is_pair or not isinstance(pair[0], TransactionName | str):
+                    raise CodeFailed(
+                        "SINK_ANSWER",
+                        f"Sink {self.name!r}: list_transactions() gave {shown(pair)}, and must "
+                        "give pairs of a name, as text, and a transaction. What is open could not "
+                        "be found. Correct the class and start again.",
+                    )
+                if (name := self._scope.find(str(pair[0]))) is not None:
+                    payload = payload_of(self._sink, pair[1])
+                    found.append(Sighting(self.name, str(name), name.incarnation, payload))
+            return tuple(found)
 
     def list_committed(
         self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
         """See the port: none, the target is not ours to ask."""
         return ()
-
-    def _named(self, name: TransactionName | str) -> TransactionName | None:
-        return self._scope.find(str(name))
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """See the port: the user's ``verify`` for each."""
@@ -353,7 +338,7 @@ class TwoPhaseParticipant:
             raise kind(f"Sink {self.name!r} {what}: {_text(error)}. {then}") from error
 
     def _prepared_by_this_run(self, identity: str) -> bool:
-        name = TransactionName.parse(identity)
+        name = self._scope.find(identity)
         return name is not None and name.incarnation == self._run.incarnation
 
     def _transaction(self, prepared: PreparedTransaction) -> Any:
@@ -380,7 +365,7 @@ def _text(error: Exception) -> str:
 # ---- an operator -----------------------------------------------------------------------------
 
 
-class TwoPhaseInspector:
+class TwoPhaseInspector(Inspector):
     """Of one ``TwoPhaseCommitSink``; see ``protocol.inspection.Inspector``. What its target does
     not list, nobody but the target knows.
     """
@@ -431,16 +416,14 @@ def _view(
     identity: str,
     state: TransactionState,
     details: tuple[str, ...],
-    began_ms: int | None = None,
 ) -> TransactionView:
-    name = TransactionName.parse(identity)
+    name = scope.find(identity)
     return TransactionView(
         scope.participant,
         identity,
         scope.query_id,
         None if name is None else name.incarnation,
         state,
-        began_ms,
         batch_id=None if name is None else name.batch_id,
         attempt=None if name is None else name.attempt,
         details=details,

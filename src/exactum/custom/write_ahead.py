@@ -54,22 +54,8 @@ from exactum.storage.storage import Storage
 # ---- one chunk -------------------------------------------------------------------------------
 
 
-Send = Callable[[Any, str], None]
-"""Sends a record batch under a key, and returns when the target has acknowledged it."""
-
-
-def send_once(send: Callable[[Any, str], object], batch: Any, key: str) -> None:
-    """
-    Raises:
-        CodeFailed: ``send`` returned something, so nobody knows whether the rows are acknowledged.
-        Exception: what ``send`` raises.
-    """
-    refuse_answer(
-        send(batch, key),
-        "send()",
-        f"So {batch.num_rows} rows with key {key!r} are not taken for acknowledged. Correct send() "
-        "and start the query again: then they are sent again.",
-    )
+Send = Callable[[Any, str], object]
+"""Sends a record batch under a key, and returns nothing when the target has acknowledged it."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +82,12 @@ class RetryPolicy:
         for tried in range(1, self.tries_max + 1):
             before_each_try()
             try:
-                send_once(send, batch, key)
+                refuse_answer(
+                    send(batch, key),
+                    "send()",
+                    f"So {batch.num_rows} rows with key {key!r} are not taken for acknowledged. "
+                    "Correct send() and start the query again: then they are sent again.",
+                )
                 return
             except Exception as error:
                 if isinstance(error, ExactumError) and error.disposition in (
@@ -377,7 +368,7 @@ class WriteAheadSink(NotAFunction):
                 "WRITE_AHEAD_ARGUMENT",
                 f"{type(self).__name__}: send() is not overridden and no function was given.",
             )
-        send_once(self._send, batch, key)
+        return self._send(batch, key)  # type: ignore[return-value]
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         """Refuse a frame that ``send`` cannot take; called at start. Default: all are welcome.

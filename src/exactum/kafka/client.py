@@ -57,7 +57,7 @@ from exactum.kafka.connection_settings import (
     security_settings,
     tls_context,
 )
-from exactum.kafka.failure import DENIALS, KafkaFailure, certificate_refused, failure_of
+from exactum.kafka.failure import KafkaFailure, certificate_refused, failure_of
 from exactum.kafka.settings import Settings, try_out
 
 __all__ = [
@@ -75,8 +75,6 @@ __all__ = [
     "OffsetFetchRequest",
 ]
 
-IsRefusal = Callable[[BaseException], bool]
-
 
 class ReportingManager(KafkaConnectionManager):  # type: ignore[misc]
     """Remembers why a connection failed, and ends the bootstrap where repeating it is of no use.
@@ -87,9 +85,8 @@ class ReportingManager(KafkaConnectionManager):  # type: ignore[misc]
     off: a commit is a request for each task.
     """
 
-    def __init__(self, net: Any, is_refusal: IsRefusal, configs: Mapping[str, Any]) -> None:
+    def __init__(self, net: Any, configs: Mapping[str, Any]) -> None:
         self.last_failure: BaseException | None = None
-        self._is_refusal = is_refusal
         super().__init__(net, **{**configs, "metrics": None})
 
     def get_connection(self, *args: Any, **kwargs: Any) -> Any:
@@ -99,7 +96,7 @@ class ReportingManager(KafkaConnectionManager):  # type: ignore[misc]
             Exception: the failure that says so.
         """
         failure = self.last_failure
-        if not self.bootstrapped and failure is not None and self._is_refusal(failure):
+        if not self.bootstrapped and failure is not None and _is_refusal(failure):
             raise failure
         connection = super().get_connection(*args, **kwargs)
         connection.init_future.add_errback(self._note_failure)
@@ -124,24 +121,10 @@ class ReportingManager(KafkaConnectionManager):  # type: ignore[misc]
 class AdminConnection:
     """A ``KafkaAdminClient`` with its own I/O thread, and what lies below it."""
 
-    def __init__(self, is_refusal: IsRefusal) -> None:
-        self._is_refusal = is_refusal
-        self._made: KafkaNetClient | None = None
-        self._admin: KafkaAdminClient | None = None
-
-    def open(self, **configs: Any) -> None:
-        """Connect. Whatever kafka-python raises is raised."""
-        self._admin = KafkaAdminClient(kafka_client=self._client, **configs)
-
-    @property
-    def admin(self) -> KafkaAdminClient:
-        """For its public calls, which raise ``KafkaError``."""
-        return self._admin
-
-    @property
-    def last_failure(self) -> BaseException | None:
-        """Why the last connection attempt failed, before there was any."""
-        return None if self._made is None else self._made._manager.last_failure
+    def __init__(self, admin: KafkaAdminClient, manager: Any) -> None:
+        """``admin`` is for its public calls, which raise ``KafkaError``."""
+        self.admin = admin
+        self._manager = manager
 
     def addresses(self) -> dict[int, tuple[str, int]]:
         """Host and port of each node, as it advertises them in the cluster's metadata."""
@@ -180,24 +163,8 @@ class AdminConnection:
         self._manager.run(together)
 
     def close(self) -> None:
-        """Idempotent; also of what did not come to be connected."""
-        if self._admin is not None:
-            self._admin.close()
-        elif self._made is not None:
-            self._made.close()
-            self._made._net.stop()
-
-    @property
-    def _manager(self) -> Any:
-        if self._made is None:
-            raise RuntimeError("the connection was not opened")
-        return self._made._manager
-
-    def _client(self, **configs: Any) -> KafkaNetClient:
-        net = NetworkSelector(**configs)
-        manager = ReportingManager(net, self._is_refusal, configs)
-        self._made = KafkaNetClient(net=net, manager=manager)
-        return self._made
+        """Idempotent."""
+        self.admin.close()
 
 
 # ---- connecting ------------------------------------------------------------------------------
@@ -227,9 +194,16 @@ def connect(
     try_out(dict(security_settings(dict(settings))), where, login=True)
     servers = checked_servers(bootstrap_servers, where).split(",")
     _check_reachable(servers, where, connect_timeout_ms)
-    connection = AdminConnection(_is_refusal)
+    made: list[KafkaNetClient] = []
+
+    def reporting(**configs: Any) -> KafkaNetClient:
+        net = NetworkSelector(**configs)
+        made.append(KafkaNetClient(net=net, manager=ReportingManager(net, configs)))
+        return made[0]
+
     try:
-        connection.open(
+        admin = KafkaAdminClient(
+            kafka_client=reporting,
             bootstrap_servers=servers,
             bootstrap_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
@@ -240,8 +214,10 @@ def connect(
             **_unprintable(admin_settings(dict(settings), where)),
         )
     except (kafka_errors.KafkaError, OSError, ValueError) as error:
-        last = connection.last_failure or error
-        connection.close()
+        last = (made and made[0]._manager.last_failure) or error
+        for client in made:
+            client.close()
+            client._net.stop()
         refused = _refused(where, bootstrap_servers, last) or mismatch(
             {**dict(settings), "bootstrap.servers": bootstrap_servers}, where
         )
@@ -249,7 +225,7 @@ def connect(
             f"{where}: no broker answered at {bootstrap_servers} within {connect_timeout_ms} ms "
             f"({reason_of(last)}). Is it running, and is the address right?"
         ) from error
-    return connection
+    return AdminConnection(admin, made[0]._manager)
 
 
 def reason_of(error: BaseException) -> str:
@@ -258,10 +234,11 @@ def reason_of(error: BaseException) -> str:
 
 def is_denied(error: BaseException) -> bool:
     """Whether kafka-python raises it for a right or for credentials, where asking again is of no
-    use.
+    use. Only errors of Kafka have its codes: ``errno`` of an OSError is another number.
     """
-    failure = _failure_of(error)
-    return failure in DENIALS or failure is KafkaFailure.LOGIN
+    is_kafkas = isinstance(error, kafka_errors.KafkaError)
+    failure = failure_of(getattr(error, "errno", None) if is_kafkas else None)
+    return failure in (KafkaFailure.DENIED, KafkaFailure.LOGIN)
 
 
 def quieten_client_log() -> None:
@@ -307,15 +284,6 @@ def _unprintable(configs: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _Secret(value) if "password" in name else value for name, value in configs.items()
     }
-
-
-def _failure_of(error: BaseException) -> KafkaFailure:
-    """Only errors of Kafka have its codes: ``errno`` of an OSError is another number."""
-    return (
-        failure_of(getattr(error, "errno", None))
-        if isinstance(error, kafka_errors.KafkaError)
-        else KafkaFailure.OTHER
-    )
 
 
 def _is_refusal(error: BaseException) -> bool:

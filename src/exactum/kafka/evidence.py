@@ -18,6 +18,7 @@ from exactum.kafka.transaction import KafkaTransaction, Partition
 from exactum.protocol.inspection import Evidence, Finding, Promise, compared
 
 BY = "log"
+POLICY = "cleanup.policy"
 
 
 @dataclass
@@ -32,41 +33,34 @@ class _Counted:
 class _LogCount:
     """Of one partition, by (producer id, producer epoch). ``begins``: where the log does now."""
 
-    begins: int
-    by_producer: dict[tuple[int, int], _Counted]
+    compacted: bool
+    begins: int = 0
+    by_producer: dict[tuple[int, int], _Counted] = field(default_factory=dict)
 
-    @staticmethod
-    def of(walk: LogWalk) -> _LogCount:
+    def read(self, walk: LogWalk) -> _LogCount:
         """
         Raises:
             OutcomeUnknown: as ``LogWalk``.
         """
-        found = _LogCount(0, {})
         for batch in walk:
             if batch.is_control_batch:
-                found._end(batch)
+                self._end(batch)
             elif batch.is_transactional:
                 producer = batch.producer_id, batch.producer_epoch
-                found.by_producer.setdefault(producer, _Counted()).records += batch.records_count
-        found.begins = walk.begins
-        return found
+                self.by_producer.setdefault(producer, _Counted()).records += batch.records_count
+        self.begins = walk.begins
+        return self
 
     def _end(self, batch: Any) -> None:
-        """The producer epoch of a marker may be higher than that of its records: a coordinator that
-        fences raises it with the abort.
+        """A producer has one transaction at a time. The epoch of its marker may be higher than that
+        of its records: a coordinator that fences raises it with the abort.
         """
         marker = next(batch, None)  # the log cleaner leaves some empty
         if marker is None or not (marker.commit or marker.abort):
             return
-        still_open = {p: c for p, c in self.by_producer.items() if c.is_commit is None}
-        exact = still_open.get((batch.producer_id, batch.producer_epoch))
-        of_it = [
-            counted
-            for (own_id, own_epoch), counted in still_open.items()
-            if own_id == batch.producer_id and own_epoch <= batch.producer_epoch
-        ]
-        for counted in of_it if exact is None else [exact]:
-            counted.is_commit = bool(marker.commit)
+        for (producer_id, _), counted in self.by_producer.items():
+            if producer_id == batch.producer_id and counted.is_commit is None:
+                counted.is_commit = bool(marker.commit)
 
 
 @dataclass(frozen=True)
@@ -89,119 +83,108 @@ class _Sum:
     why: list[str] = field(default_factory=list)
 
 
-class KafkaEvidence:
-    """Of one participant. ``promises`` reads the records: twice, before and after the logs' ends
-    are looked at, so that what is decided meanwhile is known. The second reading is judged.
+def evidence_of(
+    participant: str,
+    requests: BrokerRequests,
+    promises: Callable[[], Sequence[Promise]],
+    first: int,
+    last: int,
+) -> list[Evidence]:
+    """Of one participant, of the epochs ``first`` to ``last``. ``promises`` reads the records:
+    twice, before and after the logs' ends are looked at, so that what is decided meanwhile is
+    known. The second reading is judged.
+
+    Raises:
+        OutcomeUnknown: a log cannot be read, or holds another format.
+        SettingRefused: READ on the topic is not granted.
     """
-
-    def __init__(
-        self,
-        participant: str,
-        requests: BrokerRequests,
-        promises: Callable[[], Sequence[Promise]],
-        first: int,
-        last: int,
-    ) -> None:
-        self._participant = participant
-        self._requests = requests
-        self._cluster = requests.cluster_id()
-        starts = _first_offsets(_promised(promises(), participant))
-        gone = requests.missing(starts)
-        self._starts = {p: offset for p, offset in starts.items() if p not in gone}
-        self._ends = requests.end_offsets(self._starts, read_committed=False)
-        second = promises()
-        self._wanted = [p for p in second if first <= p.batch_id <= last]
-        self._known = _promised(second, participant)
-        self._compacted = {
-            topic
-            for topic in {topic for topic, _ in self._starts}
-            if "compact"
-            in requests.configs("topic", topic, ("cleanup.policy",)).get("cleanup.policy", "")
-        }
-
-    def evidence(self) -> list[Evidence]:
-        """Walk the logs.
-
-        Raises:
-            OutcomeUnknown: a log cannot be read, or holds another format.
-            SettingRefused: READ on a topic is not granted.
-        """
-        logs = {
-            partition: _LogCount.of(
-                LogWalk(self._requests, partition, start, self._ends[partition])
+    cluster = requests.cluster_id()
+    starts = _first_offsets(_promised(promises(), participant))
+    there = sorted(starts.keys() - requests.missing(starts))
+    ends = requests.end_offsets(there, read_committed=False)
+    judged = promises()
+    known = _promised(judged, participant)
+    policies = {
+        topic: requests.configs("topic", topic, (POLICY,)).get(POLICY, "")
+        for topic in {topic for topic, _ in there}
+    }
+    logs = {
+        p: _LogCount("compact" in policies[p[0]]).read(LogWalk(requests, p, starts[p], ends[p]))
+        for p in there
+    }
+    named = {each.transaction.producer for each in known}
+    ours = {producer_id for producer_id, _ in named}
+    sums: dict[int, _Sum] = defaultdict(_Sum)
+    for each in known:
+        if each.transaction.cluster_id in ("", cluster):
+            _add(each, logs, sums[each.batch_id])
+        else:
+            sums[each.batch_id].unknown.append(
+                f"it is in cluster {each.transaction.cluster_id}, and this is {cluster}"
             )
-            for partition, start in sorted(self._starts.items())
-        }
-        named = {each.transaction.producer for each in self._known}
-        ours = {producer_id for producer_id, _ in named}
-        sums: dict[int, _Sum] = defaultdict(_Sum)
-        for each in self._known:
-            self._sum(each, logs, sums[each.batch_id])
-        stray = sum(
-            counted.records
-            for log in logs.values()
-            for producer, counted in log.by_producer.items()
-            if producer not in named and producer[0] in ours and counted.is_commit
+    stray = sum(
+        counted.records
+        for log in logs.values()
+        for producer, counted in log.by_producer.items()
+        if producer not in named and producer[0] in ours and counted.is_commit
+    )
+    evidence = [
+        _evidence(participant, promise, sums[promise.batch_id])
+        for promise in judged
+        if first <= promise.batch_id <= last
+    ]
+    if stray and evidence:
+        evidence[-1] = replace(
+            evidence[-1],
+            found=evidence[-1].promised + stray,
+            finding=Finding.EXTRA,
+            why=f"{stray:,} records are committed by this query's producers, and no record "
+            "names them; which epoch they are of cannot be told",
         )
-        evidence = [self._evidence(promise, sums[promise.batch_id]) for promise in self._wanted]
-        if stray and evidence:
-            evidence[-1] = replace(
-                evidence[-1],
-                found=evidence[-1].promised + stray,
-                finding=Finding.EXTRA,
-                why=f"{stray:,} records are committed by this query's producers, and no record "
-                "names them; which epoch they are of cannot be told",
-            )
-        return evidence
+    return evidence
 
-    # ---- small steps -------------------------------------------------------------------------
 
-    def _sum(self, each: _Promised, logs: Mapping[Partition, _LogCount], into: _Sum) -> None:
-        transaction = each.transaction
-        if transaction.cluster_id not in ("", self._cluster):
-            into.unknown.append(
-                f"it is in cluster {transaction.cluster_id}, and this is {self._cluster}"
-            )
-            return
-        for partition, (first, promised_count) in transaction.partitions:
-            name = f"{partition[0]}-{partition[1]}"
-            log = logs.get(partition)
-            if log is None:
-                into.why.append(f"{name} is no more")
-                continue
-            counted = log.by_producer.get(transaction.producer)
-            records = 0 if counted is None else counted.records
-            ended = None if counted is None else counted.is_commit
-            if each.is_superseded:
-                if ended:
-                    into.extra += records
-                    into.why.append(f"{name}: {records:,} of a superseded record are visible")
-                continue
-            if log.begins > first and records < promised_count:
-                into.unknown.append(f"{name}: retention has taken offsets below {log.begins}")
-            elif partition[0] in self._compacted and records < promised_count:
-                into.unknown.append(f"{name} is compacted: older records of a key are gone")
-            elif ended is None and counted is not None:
-                into.open += records
-                into.why.append(f"{name}: its transaction is open")
-            elif ended is False:
-                into.why.append(f"{name}: its transaction was aborted")
-            else:
-                into.found += records
-                if records < promised_count:
-                    into.why.append(f"{name}: {records:,} of {promised_count:,} records")
+def _add(each: _Promised, logs: Mapping[Partition, _LogCount], into: _Sum) -> None:
+    for partition, (first, promised_count) in each.transaction.partitions:
+        name = f"{partition[0]}-{partition[1]}"
+        log = logs.get(partition)
+        if log is None:
+            into.why.append(f"{name} is no more")
+            continue
+        counted = log.by_producer.get(each.transaction.producer)
+        records = 0 if counted is None else counted.records
+        ended = None if counted is None else counted.is_commit
+        if each.is_superseded:
+            if ended:
+                into.extra += records
+                into.why.append(f"{name}: {records:,} of a superseded record are visible")
+            continue
+        if log.begins > first and records < promised_count:
+            into.unknown.append(f"{name}: retention has taken offsets below {log.begins}")
+        elif log.compacted and records < promised_count:
+            into.unknown.append(f"{name} is compacted: older records of a key are gone")
+        elif ended is None and counted is not None:
+            into.open += records
+            into.why.append(f"{name}: its transaction is open")
+        elif ended is False:
+            into.why.append(f"{name}: its transaction was aborted")
+        else:
+            into.found += records
+            if records < promised_count:
+                into.why.append(f"{name}: {records:,} of {promised_count:,} records")
 
-    def _evidence(self, promise: Promise, of: _Sum) -> Evidence:
-        name, rows = self._participant, promise.rows(self._participant)
-        why = "; ".join(dict.fromkeys([*of.unknown, *of.why]))
-        found = compared(promise.batch_id, name, rows, of.found, by=BY, why=why)
-        if of.extra:
-            return replace(found, found=of.found + of.extra, finding=Finding.EXTRA)
-        if of.unknown:
-            return replace(found, found=None, finding=Finding.UNKNOWABLE)
-        if of.open and of.found + of.open == rows:
-            return replace(found, finding=Finding.IN_DOUBT)
-        return found
+
+def _evidence(participant: str, promise: Promise, of: _Sum) -> Evidence:
+    rows = promise.rows(participant)
+    why = "; ".join(dict.fromkeys([*of.unknown, *of.why]))
+    found = compared(promise.batch_id, participant, rows, of.found, by=BY, why=why)
+    if of.extra:
+        return replace(found, found=of.found + of.extra, finding=Finding.EXTRA)
+    if of.unknown:
+        return replace(found, found=None, finding=Finding.UNKNOWABLE)
+    if of.open and of.found + of.open == rows:
+        return replace(found, finding=Finding.IN_DOUBT)
+    return found
 
 
 def _promised(promises: Sequence[Promise], participant: str) -> list[_Promised]:

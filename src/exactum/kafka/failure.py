@@ -27,7 +27,6 @@ class KafkaFailure(Enum):
     BUSY = "busy"  # a node starts, moves, or cannot be reached: the same again may succeed
     MISSING = "missing"  # no such topic or partition: a broker may hear of it a moment later
     DENIED = "denied"  # this user lacks a right
-    GROUP_DENIED = "group denied"  # ... on the group
     LOGIN = "login"  # the credentials, or their mechanism, are refused
     REFUSED = "refused"  # what the next attempt would be told as well
     RECORD = "record"  # the topic takes it from nobody: too large, or without a key
@@ -36,7 +35,6 @@ class KafkaFailure(Enum):
     NO_TRANSACTION = "no transaction"  # the coordinator does not know the transactional id
     CONCURRENT = "concurrent"  # the transaction is being ended
     OUTSIDE = "outside"  # the log has no such offset
-    END = "end"  # a reader is at the end of the partition
     OTHER = "other"
 
 
@@ -69,11 +67,11 @@ _CODES = {
     KafkaFailure.MISSING: (3,),  # UNKNOWN_TOPIC_OR_PART
     KafkaFailure.DENIED: (
         29,  # TOPIC_AUTHORIZATION_FAILED
+        30,  # GROUP_AUTHORIZATION_FAILED
         31,  # CLUSTER_AUTHORIZATION_FAILED
         53,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         65,  # DELEGATION_TOKEN_AUTHORIZATION_FAILED
     ),
-    KafkaFailure.GROUP_DENIED: (30,),  # GROUP_AUTHORIZATION_FAILED
     KafkaFailure.LOGIN: (
         33,  # UNSUPPORTED_SASL_MECHANISM
         34,  # ILLEGAL_SASL_STATE: the listener wants no login
@@ -96,13 +94,9 @@ _CODES = {
     KafkaFailure.MEMBERS: (22, 25, 27),
     KafkaFailure.NO_TRANSACTION: (105,),  # TRANSACTIONAL_ID_NOT_FOUND
     KafkaFailure.CONCURRENT: (51,),  # CONCURRENT_TRANSACTIONS
-    KafkaFailure.OUTSIDE: (1, -140),  # OFFSET_OUT_OF_RANGE, _AUTO_OFFSET_RESET
-    KafkaFailure.END: (-191,),  # _PARTITION_EOF
+    KafkaFailure.OUTSIDE: (1,),  # OFFSET_OUT_OF_RANGE
 }
 _KIND_OF = {code: failure for failure, codes in _CODES.items() for code in codes}
-
-DENIALS = frozenset({KafkaFailure.DENIED, KafkaFailure.GROUP_DENIED})
-"""A right is missing: somebody has to grant it."""
 
 
 def access_refused(what: str, right: str) -> SettingRefused:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from exactum.errors import CheckpointRefused, OutcomeUnknown, SettingRefused
-from exactum.kafka.evidence import KafkaEvidence
-from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, from_description
+from exactum.kafka.evidence import evidence_of
+from exactum.kafka.outcome import TransactionDescription
 from exactum.kafka.participant import NEVER_TIMES_OUT_MS, KafkaParticipant
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.readback import outcomes_of
-from exactum.kafka.requests import UNSETTLED, BrokerRequests
-from exactum.kafka.transaction import NAME, KafkaTransaction
-from exactum.protocol.inspection import Evidence, Promise, TransactionState, TransactionView
-from exactum.protocol.model import Incarnation, PreparedTransaction
+from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.transaction import KafkaTransaction
+from exactum.protocol.inspection import (
+    Evidence,
+    Inspector,
+    Promise,
+    TransactionState,
+    TransactionView,
+)
+from exactum.protocol.model import PreparedTransaction, Sighting
 
 
-class KafkaInspector:
+class KafkaInspector(Inspector):
     """Of one sink of one query; see ``protocol.inspection.Inspector``."""
 
     def __init__(self, plan: ProducerPlan, admin: BrokerRequests) -> None:
@@ -29,36 +35,28 @@ class KafkaInspector:
         return self._plan.scope.participant
 
     def list_open(self) -> Sequence[TransactionView]:
-        scope = self._plan.scope
-        names = [
-            name
-            for name in self._admin.list_transactions(UNSETTLED, scope.broker_pattern())
-            if scope.incarnation_of(name) is not None
-        ]
-        return [
-            _of_description(name, found)
-            for name, found in self._admin.describe_transactions(names).items()
-            if found is not None and found.start_time_ms >= 0
-        ]
+        return self.describe(self.participant().list_open())
 
-    def describe(self, prepared: Sequence[PreparedTransaction]) -> Sequence[TransactionView]:
+    def describe(
+        self, transactions: Sequence[PreparedTransaction | Sighting]
+    ) -> Sequence[TransactionView]:
         """By the coordinators, and by the markers in the log where these have moved on."""
-        transactions = {p.identity: KafkaTransaction.of(p) for p in prepared}
-        found = self._admin.describe_transactions(t.transactional_id for t in transactions.values())
+        of = {t.identity: KafkaTransaction.of(t) for t in transactions}
+        found = self._admin.describe_transactions(t.transactional_id for t in of.values())
         try:
-            outcomes = outcomes_of(self._admin, transactions)
+            outcomes = outcomes_of(self._admin, of)
         except OutcomeUnknown:
-            outcomes = dict.fromkeys(transactions, TransactionOutcome.UNKNOWN)
+            outcomes = dict.fromkeys(of, TransactionState.UNKNOWN)
         return [
-            self._of_record(p, transactions[p.identity], found, outcomes[p.identity])
-            for p in prepared
+            self._view(t, found[t.transactional_id], outcomes[identity])
+            for identity, t in of.items()
         ]
 
     def evidence(
         self, promises: Sequence[Promise], onwards: Callable[[], Sequence[Promise]]
     ) -> Sequence[Evidence]:
         first, last = promises[0].batch_id, promises[-1].batch_id
-        return KafkaEvidence(self.name, self._admin, onwards, first, last).evidence()
+        return evidence_of(self.name, self._admin, onwards, first, last)
 
     def participant(self) -> KafkaParticipant:
         if self._participant is None:
@@ -70,7 +68,7 @@ class KafkaInspector:
         return self._admin.cluster_id()
 
     def refuse_other(self, trace: Mapping[str, str]) -> None:
-        """See ``protocol.inspection.Traced``."""
+        """See the port."""
         found, recorded = self.cluster_id(), trace["kafka"]
         if found != recorded:
             raise CheckpointRefused(
@@ -92,15 +90,12 @@ class KafkaInspector:
     def close(self) -> None:
         self._admin.close()
 
-    def _of_record(
+    def _view(
         self,
-        prepared: PreparedTransaction,
         transaction: KafkaTransaction,
-        described: Mapping[str, TransactionDescription | None],
-        outcome: TransactionOutcome,
+        found: TransactionDescription | None,
+        outcome: TransactionState,
     ) -> TransactionView:
-        name, scope = transaction.transactional_id, self._plan.scope
-        found = described[name]
         same = found is not None and (
             (found.producer_id, found.producer_epoch) == transaction.producer
         )
@@ -113,47 +108,21 @@ class KafkaInspector:
             details.append("the coordinator does not know this id any more")
         elif same:
             details.append(f"the coordinator says {found.state}")
+            if not transaction.partitions:  # seen, and not recorded
+                details += [f"in {topic}-{index}" for topic, index in sorted(found.partitions)]
         else:
             details.append(
                 f"the id has gone on to producer {found.producer_id}, epoch {found.producer_epoch}"
             )
-        at_hand = found if same and outcome is TransactionOutcome.OPEN else None
+        at_hand = found if same and outcome is TransactionState.OPEN else None
+        times_out = at_hand is not None and at_hand.timeout_ms != NEVER_TIMES_OUT_MS
         return TransactionView(
             self.name,
-            prepared.identity,
-            scope.query_id,
-            scope.incarnation_of(name),
-            _state(outcome),
+            transaction.identity,
+            self._plan.scope.query_id,
+            self._plan.scope.incarnation_of(transaction.transactional_id),
+            outcome,
             None if at_hand is None else at_hand.start_time_ms,
-            None if at_hand is None else _timeout_ms(at_hand),
-            rows=prepared.rows,
+            at_hand.timeout_ms if at_hand is not None and times_out else None,
             details=tuple(details),
         )
-
-
-def _of_description(name: str, found: TransactionDescription) -> TransactionView:
-    match = NAME.fullmatch(name)
-    transaction = KafkaTransaction(name, found.producer_id, found.producer_epoch)
-    partitions = ", ".join(f"{topic}-{index}" for topic, index in sorted(found.partitions))
-    return TransactionView(
-        match["participant"] if match else None,
-        transaction.identity if match else name,
-        match["query"] if match else None,
-        Incarnation(match["incarnation"]) if match else None,
-        _state(from_description(found, *transaction.producer)),
-        found.start_time_ms if found.start_time_ms >= 0 else None,
-        _timeout_ms(found),
-        details=(
-            f"producer {found.producer_id}, epoch {found.producer_epoch}",
-            f"the coordinator says {found.state}",
-            f"partitions {partitions}" if partitions else "no partition yet",
-        ),
-    )
-
-
-def _state(outcome: TransactionOutcome) -> TransactionState:
-    return TransactionState(outcome.value)
-
-
-def _timeout_ms(found: TransactionDescription) -> int | None:
-    return None if found.timeout_ms == NEVER_TIMES_OUT_MS else found.timeout_ms

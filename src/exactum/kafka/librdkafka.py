@@ -50,6 +50,8 @@ CONF_OK = 0
 F_COPY = 0x2
 F_PARTITION = 0x8
 ERR_QUEUE_FULL, ERR_TIMED_OUT, ERR_TOPIC_EXCEPTION = -184, -185, 17
+PURGE_ALL = 0x1 | 0x2
+"""Records in the queue and on their way."""
 LOG_INFO = 6
 """syslog's; the default of ``log_level``."""
 EVENT_DR, EVENT_LOG, EVENT_ERROR = 0x1, 0x4, 0x8
@@ -142,10 +144,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "rd_kafka_produce_batch": (c_int, [c_void_p, c_int32, c_int, c_void_p, c_int]),
     "rd_kafka_produceva": (c_void_p, [c_void_p, c_void_p, c_size_t]),
     "rd_kafka_flush": (c_int, [c_void_p, c_int]),
+    "rd_kafka_purge": (c_int, [c_void_p, c_int]),
     "rd_kafka_outq_len": (c_int, [c_void_p]),
     "rd_kafka_init_transactions": (c_void_p, [c_void_p, c_int]),
     "rd_kafka_begin_transaction": (c_void_p, [c_void_p]),
-    "rd_kafka_abort_transaction": (c_void_p, [c_void_p, c_int]),
     "rd_kafka_error_code": (c_int, [c_void_p]),
     "rd_kafka_error_string": (c_char_p, [c_void_p]),
     "rd_kafka_error_is_fatal": (c_int, [c_void_p]),

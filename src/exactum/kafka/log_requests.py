@@ -84,9 +84,17 @@ class LogRequests:
             result[partition] = int(p.offset)
         return result
 
-    def fetch(self, partition: Partition, offset: int, *, bytes_max: int = 8 * 1024 * 1024) -> Any:
+    def fetch(
+        self,
+        partition: Partition,
+        offset: int,
+        *,
+        bytes_max: int = 8 * 1024 * 1024,
+        read_committed: bool = False,
+    ) -> Any:
         """Kafka's answer of one partition: ``records`` are raw batches from ``offset`` on, or None,
-        aborted and open transactions included; ``log_start_offset``, ``high_watermark`` and
+        aborted and open transactions included; with ``read_committed`` no open ones, and
+        ``aborted_transactions`` are told. ``log_start_offset``, ``high_watermark`` and
         ``error_code`` go with them.
 
         Raises:
@@ -108,7 +116,7 @@ class LogRequests:
                 max_wait_ms=50,
                 min_bytes=1,
                 max_bytes=bytes_max,
-                isolation_level=0,
+                isolation_level=1 if read_committed else 0,
                 session_id=0,
                 session_epoch=-1,
                 topics=[topic(topic=partition[0], partitions=[cell])],

@@ -31,8 +31,6 @@ TYPES = {
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 UNCOUNTED_BYTES_MAX = 64 << 20
 """Of keys and headers in librdkafka's queue, whose own limit counts values only."""
-HEADER_BYTES = 64
-"""What a header takes there beside its value, about."""
 DEAD_LETTER_COLUMNS = (("key", "binary"), ("value", "binary"), ("headers", TYPES["headers"][0]))
 """A dead letter in Kafka: the original bytes; who refused them, why and whence they came stand
 in the headers.
@@ -120,16 +118,14 @@ def produce(
             if headers is None:
                 producer.produce_array(name, rows[part], timeout_ms=timeout_ms, anywhere=anywhere)
             else:
-                numbers = _numbers(batch, chosen)[part]
+                numbers = (np.arange(batch.num_rows) if chosen is None else chosen)[part]
                 for some in headers.parts(numbers):
-                    fields, counts = headers.of(numbers[some])
-                    size = int(fields["third"].sum()) + HEADER_BYTES * len(fields)
-                    _make_room(producer, size, timeout_ms)
+                    _make_room(producer, headers.queued_bytes(numbers[some]), timeout_ms)
                     producer.produce_with_headers(
                         name,
                         rows[part][some],
-                        fields,
-                        counts,
+                        headers,
+                        numbers[some],
                         stamps[numbers[some]],
                         timeout_ms=timeout_ms,
                     )
@@ -146,11 +142,6 @@ def _make_room(producer: Producer, size: int, timeout_ms: int) -> None:
     if producer.uncounted_bytes and producer.uncounted_bytes + size > UNCOUNTED_BYTES_MAX:
         producer.flush(timeout_ms)
     producer.uncounted_bytes += size
-
-
-def _numbers(batch: pa.RecordBatch, chosen: Array | None) -> Array:
-    """Of the rows of one topic."""
-    return np.arange(batch.num_rows) if chosen is None else chosen
 
 
 def _messages(batch: pa.RecordBatch, names: set[str]) -> Array:
@@ -180,17 +171,10 @@ def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, A
 
 def _parts(batch: pa.RecordBatch, chosen: Array | None, bytes_max: int | None) -> list[slice]:
     """What to send in one go: all, or as many rows as are no larger together than one batch may
-    be.
+    be, whichever they are.
     """
     count = batch.num_rows if chosen is None else len(chosen)
     if bytes_max is None:
         return [slice(0, count)]
-    sizes = record_bytes_max(batch)
-    room = bytes_max - BATCH_HEAD
-    parts, begin, filled = [], 0, 0
-    for place, size in enumerate((sizes if chosen is None else sizes[chosen]).tolist()):
-        if filled and filled + size > room:
-            parts.append(slice(begin, place))
-            begin, filled = place, 0
-        filled += size
-    return [*parts, slice(begin, count)]
+    each = max(1, (bytes_max - BATCH_HEAD) // int(record_bytes_max(batch).max()))
+    return [slice(begin, begin + each) for begin in range(0, count, each)]

@@ -11,16 +11,8 @@ endTransaction).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
-
-class TransactionOutcome(Enum):
-    """What became of one transaction, as far as its coordinator and the log tell."""
-
-    OPEN = "open"
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-    UNKNOWN = "unknown"
+from exactum.protocol.inspection import TransactionState
 
 
 @dataclass(frozen=True)
@@ -47,23 +39,23 @@ class TransactionDescription:
 
 
 _EXACT = {
-    "Ongoing": TransactionOutcome.OPEN,
-    "PrepareCommit": TransactionOutcome.COMMITTED,
-    "CompleteCommit": TransactionOutcome.COMMITTED,
-    "PrepareAbort": TransactionOutcome.ABORTED,
-    "CompleteAbort": TransactionOutcome.ABORTED,
+    "Ongoing": TransactionState.OPEN,
+    "PrepareCommit": TransactionState.COMMITTED,
+    "CompleteCommit": TransactionState.COMMITTED,
+    "PrepareAbort": TransactionState.ABORTED,
+    "CompleteAbort": TransactionState.ABORTED,
 }
 
 
 def from_description(
     description: TransactionDescription | None, producer_id: int, producer_epoch: int
-) -> TransactionOutcome:
+) -> TransactionState:
     """The outcome as far as the transaction coordinator's memory settles it; else UNKNOWN."""
     if description is None:
-        return TransactionOutcome.UNKNOWN
+        return TransactionState.UNKNOWN
     if (description.producer_id, description.producer_epoch) != (producer_id, producer_epoch):
-        return TransactionOutcome.UNKNOWN
-    return _EXACT.get(description.state, TransactionOutcome.UNKNOWN)
+        return TransactionState.UNKNOWN
+    return _EXACT.get(description.state, TransactionState.UNKNOWN)
 
 
 def from_marker(
@@ -71,7 +63,7 @@ def from_marker(
     description: TransactionDescription | None,
     producer_id: int,
     epoch: int,
-) -> TransactionOutcome:
+) -> TransactionState:
     """The outcome where only the log can tell. ``is_commit``: what its marker says, of any
     partition, for the coordinator decides once; None: there is none.
 
@@ -79,11 +71,11 @@ def from_marker(
     transaction out (it fences to epoch + 1, then aborts) and the markers are on their way or gone.
     """
     if is_commit is not None:
-        return TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.ABORTED
+        return TransactionState.COMMITTED if is_commit else TransactionState.ABORTED
     timed_out = (
         description is not None
         and description.producer_id == producer_id
         and description.producer_epoch == epoch + 1
         and description.state in ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")
     )
-    return TransactionOutcome.ABORTED if timed_out else TransactionOutcome.UNKNOWN
+    return TransactionState.ABORTED if timed_out else TransactionState.UNKNOWN

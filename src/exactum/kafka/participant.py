@@ -24,22 +24,24 @@ import pyarrow as pa
 
 from exactum.errors import (
     EpochAborted,
+    ExactumError,
     HeuristicOutcome,
     OutcomeUnknown,
     SettingRefused,
     Unavailable,
 )
-from exactum.kafka.failure import DENIALS, DeliveryError, access_refused, failure_of
+from exactum.kafka.failure import DeliveryError, KafkaFailure, access_refused, failure_of
 from exactum.kafka.log_requests import ProducerState
 from exactum.kafka.messages import HEADERS, produce
-from exactum.kafka.outcome import TransactionDescription, TransactionOutcome, from_description
+from exactum.kafka.outcome import TransactionDescription, from_description
 from exactum.kafka.producer import Producer
 from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.readback import NO_LOG, LoggedRecord, LogReader, outcomes_of
 from exactum.kafka.requests import COMMITTED, ONGOING, BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import SALVAGE_SLOT, KafkaTransaction, Partition
-from exactum.kafka.writer import ABORT_TIMEOUT_MS, DELIVERY_TIMEOUT_MS, transaction_failure
+from exactum.kafka.writer import DELIVERY_TIMEOUT_MS, transaction_failure
+from exactum.protocol.inspection import TransactionState
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -149,7 +151,7 @@ class KafkaParticipant:
             producers = {
                 n: p
                 for n, p in producers.items()
-                if from_description(found[n], *p) is TransactionOutcome.OPEN
+                if from_description(found[n], *p) is TransactionState.OPEN
             }
             if not producers:
                 return
@@ -264,11 +266,11 @@ class KafkaParticipant:
                 return CommitReport(tuple(committed), tuple(expired))
             left = {i: transactions[i] for i in pending}
             for identity, outcome in outcomes_of(self._requests, left).items():
-                if outcome is TransactionOutcome.COMMITTED:
+                if outcome is TransactionState.COMMITTED:
                     committed.append(pending.pop(identity))
-                elif outcome is TransactionOutcome.ABORTED:
+                elif outcome is TransactionState.ABORTED:
                     expired.append(pending.pop(identity))
-                elif outcome is TransactionOutcome.UNKNOWN:
+                elif outcome is TransactionState.UNKNOWN:
                     raise self._undecidable(permit, transactions[identity], answers)
             if not pending:
                 return CommitReport(tuple(committed), tuple(expired))
@@ -319,7 +321,7 @@ class KafkaParticipant:
         return [
             t
             for t in transactions
-            if from_description(found[t.transactional_id], *t.producer) is TransactionOutcome.OPEN
+            if from_description(found[t.transactional_id], *t.producer) is TransactionState.OPEN
         ]
 
     def _undecidable(
@@ -359,8 +361,53 @@ class KafkaParticipant:
         One new transaction carries them all. Count and place are checked before anything is
         returned.
         """
-        transaction, rows = sent_again(self._plan, self._requests, permit, expired)
+        transactional_id = self._plan.scope.transactional_id(
+            self._plan.incarnation, secrets.token_hex(8), SALVAGE_SLOT
+        )
+        producer = initialised(self._plan, transactional_id)
+        transaction = KafkaTransaction(transactional_id, *producer.identity)
+        try:
+            rows = self._send_again(permit, expired, producer)
+        except Exception:
+            producer.destroy()
+            with suppress(ExactumError):  # what stays open is swept at the next start
+                self.abort([self._sighting(transactional_id, transaction.producer)])
+            raise
+        producer.destroy()
         return self.verify([transaction.prepared(self.name, rows)])
+
+    def _send_again(
+        self, permit: CommitPermit, expired: Sequence[PreparedTransaction], producer: Producer
+    ) -> int:
+        """How many records, all of them acknowledged.
+
+        Raises:
+            HeuristicOutcome: the log no longer has all of them.
+            SettingRefused: the user may not write any more.
+            Unavailable: the broker does not take them.
+        """
+        try:
+            producer.begin_transaction()
+            missing, rows = _copied(self._requests, expired, producer)
+            if not missing:
+                producer.flush(DELIVERY_TIMEOUT_MS)
+        except DeliveryError as error:
+            cause = transaction_failure(error, producer)
+            if cause.failure is KafkaFailure.DENIED:
+                what = f"{permit.record.epoch}: salvage was not allowed to write: {cause}"
+                raise access_refused(what, "WRITE on the topic") from error
+            raise Unavailable(
+                f"{permit.record.epoch}: salvage could not write: {cause}. Start again."
+            ) from error
+        if missing:
+            raise HeuristicOutcome(
+                "KAFKA_RECORDS_GONE",
+                f"{permit.record.epoch} is decided, but the broker aborted its transactions "
+                "(timeout) and the log no longer holds all of their records. Missing from sink "
+                f"{self.name!r}: {shown(missing)}. Nothing else of this epoch was made visible by "
+                "this. docs/operations.md says how to go on.",
+            )
+        return rows
 
     def _sighting(self, transactional_id: str, producer: tuple[int, int]) -> Sighting:
         incarnation = self._plan.scope.incarnation_of(transactional_id)
@@ -390,7 +437,7 @@ def _held(
 
 def _check_allowed(answers: Mapping[str, int]) -> None:
     """``answers``: EndTxn's error by transactional id, of transactions that are still open."""
-    denied = [name for name, error in answers.items() if failure_of(error) in DENIALS]
+    denied = [n for n, error in answers.items() if failure_of(error) is KafkaFailure.DENIED]
     if denied:
         raise access_refused(
             f"The broker does not let this user end the transaction {denied[0]!r}",
@@ -412,50 +459,10 @@ def _who(found: TransactionDescription) -> str:
 SHOWN_MAX = 20
 
 
-def sent_again(
-    plan: ProducerPlan,
-    requests: BrokerRequests,
-    permit: CommitPermit,
-    expired: Sequence[PreparedTransaction],
-) -> tuple[KafkaTransaction, int]:
-    """One new transaction, which is open, with all records of the expired ones, in the same
-    partitions and the same order; and how many they are.
-
-    Raises:
-        HeuristicOutcome: the log no longer has all of them.
-        SettingRefused: the user may not write any more.
-        Unavailable: the broker does not take them.
-    """
-    transactional_id = plan.scope.transactional_id(
-        plan.incarnation, secrets.token_hex(8), SALVAGE_SLOT
-    )
-    producer = initialised(plan, transactional_id)
-    try:
-        rows = _copied(plan.scope.participant, requests, permit, expired, producer)
-        identity = producer.identity
-    except DeliveryError as error:
-        cause = transaction_failure(error, producer)
-        with suppress(DeliveryError):  # what stays open is swept at the next start
-            producer.abort_transaction(ABORT_TIMEOUT_MS)
-        if cause.failure in DENIALS:
-            what = f"{permit.record.epoch}: salvage was not allowed to write: {cause}"
-            raise access_refused(what, "WRITE on the topic") from error
-        raise Unavailable(
-            f"{permit.record.epoch}: salvage could not write: {cause}. Start again."
-        ) from error
-    finally:
-        producer.destroy()
-    return KafkaTransaction(transactional_id, *identity), rows
-
-
 def _copied(
-    sink: str,
-    requests: BrokerRequests,
-    permit: CommitPermit,
-    expired: Sequence[PreparedTransaction],
-    producer: Producer,
-) -> int:
-    producer.begin_transaction()
+    requests: BrokerRequests, expired: Sequence[PreparedTransaction], producer: Producer
+) -> tuple[list[str], int]:
+    """What is missing in the log, and how many records were enqueued."""
     missing: list[str] = []
     rows = 0
     transactions = [KafkaTransaction.of(p) for p in expired]
@@ -479,17 +486,7 @@ def _copied(
                     f"{partition[0]}-{partition[1]}: {expected - found.count} of {expected} "
                     f"records from offset {first_offset} ({found.end})"
                 )
-    if missing:
-        producer.abort_transaction(ABORT_TIMEOUT_MS)
-        raise HeuristicOutcome(
-            "KAFKA_RECORDS_GONE",
-            f"{permit.record.epoch} is decided, but the broker aborted its transactions "
-            "(timeout) and the log no longer holds all of their records. Missing from sink "
-            f"{sink!r}: {shown(missing)}. Nothing else of this epoch was made visible by "
-            "this. docs/operations.md says how to go on.",
-        )
-    producer.flush(DELIVERY_TIMEOUT_MS)
-    return rows
+    return missing, rows
 
 
 def _frame(records: Sequence[LoggedRecord], partition: int) -> pa.RecordBatch:

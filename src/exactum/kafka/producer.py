@@ -7,20 +7,20 @@ delivery errors of whole arrays (docs/adr/0006).
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import random
 import re
 import time
 from collections.abc import Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int
+from dataclasses import dataclass
 
 import numpy as np
 
 from exactum.errors import InvariantBroken, SettingRefused
 from exactum.kafka import librdkafka
 from exactum.kafka.failure import DeliveryError, DeliveryErrors, fatal_error, raise_error, refused
-from exactum.kafka.records import Array, joined_fields
+from exactum.kafka.records import Array, HeaderColumn
 from exactum.kafka.settings import new_producer
 from exactum.kafka.topic import name_trouble
 
@@ -28,62 +28,36 @@ PARTITIONERS = ("murmur2_random", "consistent_random", "fnv1a_random")
 """Those of librdkafka that stay with a partition where there is no key (rdkafka_msg.c,
 rd_kafka_msg_partitioner).
 """
-LINGER_MS = 10
-"""librdkafka's default of sticky.partitioning.linger.ms."""
 LEARNED_AGE_MAX_S = 60.0
 """How long a producer goes by what it learned of a topic; a leader may have been lost since, and
 librdkafka knows.
 """
 
 
+@dataclass(frozen=True)
 class LearnedTopic:
-    """What a broker said of one topic, and whose turn it is: records without key and partition go
-    into one partition for a while, then into another (KIP-480). Not for use by several threads at
-    once.
-
-    librdkafka does the same, but asks its partitioner for each record, and that is a good part of
-    what a small record costs it. Chosen here, once for a whole array, it need not ask.
+    """What a broker said of one topic at a moment of our monotonic clock: how many partitions it
+    has, and which of them have a leader.
     """
 
-    def __init__(self, led: Sequence[int], partitions: int, linger_ms: int) -> None:
-        """``led``: those that have a leader, each kept for ``linger_ms``, and for one array."""
-        self.partitions = partitions
-        self._led = led
-        self._linger_s = linger_ms / 1000
-        self._at_s = time.monotonic()
-        self._chosen, self._until_s = -1, float("-inf")
+    partitions: int
+    led: Sequence[int]
+    at_s: float
 
     @property
     def is_fresh(self) -> bool:
-        return time.monotonic() - self._at_s < LEARNED_AGE_MAX_S
-
-    def turn(self) -> int | None:
-        """The partition to send to; None: librdkafka's partitioner is to be asked."""
-        if not self._led or not self._linger_s or not self.is_fresh:
-            return None
-        now_s = time.monotonic()
-        if now_s >= self._until_s:
-            self._chosen, self._until_s = random.choice(self._led), now_s + self._linger_s
-        return self._chosen
+        return time.monotonic() - self.at_s < LEARNED_AGE_MAX_S
 
 
-def learned(topic: str, metadata: librdkafka.Metadata, linger_ms: int) -> LearnedTopic:
+def learned(topic: str, metadata: librdkafka.Metadata) -> LearnedTopic:
     """From a broker's answer; one that does not know the topic names no partitions."""
+    now_s = time.monotonic()
     for known in metadata.topics[: metadata.topic_cnt]:
         if known.topic == topic.encode():
             partitions = known.partitions[: known.partition_cnt]
             led = sorted(partition.id for partition in partitions if partition.leader >= 0)
-            return LearnedTopic(led, len(partitions), linger_ms)
-    return LearnedTopic((), 0, linger_ms)
-
-
-def linger_ms(settings: Mapping[str, str]) -> int:
-    """How long a producer with these settings stays with a partition; 0: it asks its partitioner
-    for each record.
-    """
-    if settings.get("partitioner", PARTITIONERS[1]) not in PARTITIONERS:
-        return 0
-    return int(settings.get("sticky.partitioning.linger.ms", LINGER_MS))
+            return LearnedTopic(len(partitions), led, now_s)
+    return LearnedTopic(0, (), now_s)
 
 
 # ---- the producer ----------------------------------------------------------------------------
@@ -96,7 +70,7 @@ FLUSH_SLICE_MS = 20
 FLUSH_REST_MS = 10
 """Longest pause between two slices."""
 DROP_TIMEOUT_MS = 500
-"""Longest wait for the records of a transaction that is to be aborted or left."""
+"""Longest wait for the records of a transaction that is left."""
 _ACQUIRED = re.compile(rb"Acquired PID\{Id:(\d+),Epoch:(\d+)\}")
 """How librdkafka logs the identity that a broker gave to a producer (``rd_kafka_idemp_pid_update``,
 the same text since 1.0). Its statistics tell it as well, but they cannot be had once: each takes a
@@ -123,7 +97,8 @@ class Producer:
         self._identity: tuple[int, int] | None = None
         self._topics: dict[str, int] = {}  # librdkafka's handles, made when first asked for
         self._learned: dict[str, LearnedTopic] = {}
-        self._linger_ms = linger_ms(settings)
+        lingers = settings.get("sticky.partitioning.linger.ms") != "0"
+        self._spreads = lingers and settings.get("partitioner", PARTITIONERS[1]) in PARTITIONERS
         self.uncounted_bytes = 0  # at most, of keys and headers since the queue was last empty
         own = {"delivery.report.only.error": "true", "log.queue": "true"}
         if "transactional.id" in settings:
@@ -162,27 +137,6 @@ class Producer:
     def begin_transaction(self) -> None:
         raise_error(self._c.rd_kafka_begin_transaction(self._client))
 
-    def abort_transaction(self, timeout_ms: int) -> None:
-        """Abort, in short steps: it waits for the reports of dropped records, which only ``poll``
-        takes off the queue.
-
-        Records on their way are waited for, a little while. Where the answer to the first
-        AddPartitionsToTxn comes when the abort has begun, librdkafka takes it for outdated, counts
-        no partition as added and sends no EndTxn (rdkafka_txnmgr.c,
-        rd_kafka_txn_handle_AddPartitionsToTxn): the transaction would stay open.
-        """
-        end_s = time.monotonic() + timeout_ms / 1000
-        with contextlib.suppress(DeliveryError):  # it is aborted, whatever failed
-            self.flush(min(timeout_ms, DROP_TIMEOUT_MS))
-        while True:
-            try:
-                raise_error(self._c.rd_kafka_abort_transaction(self._client, 100))
-                return
-            except DeliveryError as error:
-                if not error.retriable or time.monotonic() > end_s:
-                    raise
-            self.poll(0)
-
     @property
     def identity(self) -> tuple[int, int]:
         """The (producer id, producer epoch); known once transactions are initialised."""
@@ -194,7 +148,7 @@ class Producer:
         """Connect and fetch the metadata of ``topic`` now rather than with its first record.
 
         Records without key and partition are spread by this producer itself as long as it ``knows``
-        the topic (see ``LearnedTopic``).
+        the topic.
 
         Before ``init_transactions`` it saves 500 ms half of the time (see
         ``producer_pool.initialised``): librdkafka asks for the coordinator before a connection is
@@ -210,7 +164,7 @@ class Producer:
             raise DeliveryError(code, self._c.rd_kafka_err2str(code).decode(), retriable=True)
         try:
             if topic is not None:
-                self._learned[topic] = learned(topic, answer.contents, self._linger_ms)
+                self._learned[topic] = learned(topic, answer.contents)
         finally:
             self._c.rd_kafka_metadata_destroy(answer)
 
@@ -231,8 +185,8 @@ class Producer:
         kept.
 
         ``partition`` of each message counts; -1 leaves it to the partitioner. ``anywhere``: none
-        has a key or a partition, so they all go where it is this producer's turn (see
-        ``LearnedTopic``). Waits while the queue is full.
+        has a key or a partition, so they all go to one that has a leader. Waits while the queue is
+        full.
 
         Raises:
             DeliveryError: librdkafka refused one (its ``err``), or the queue stayed full
@@ -248,7 +202,7 @@ class Producer:
             librdkafka.PARTITION_UNASSIGNED,
             librdkafka.F_COPY | librdkafka.F_PARTITION,
         )
-        turn = self._learned[topic].turn() if anywhere and topic in self._learned else None
+        turn = self._turn(topic) if anywhere else None
         if turn is not None:
             partition, flags = turn, librdkafka.F_COPY
         while len(messages):
@@ -271,12 +225,24 @@ class Producer:
             messages = messages[first:]
             self._wait_for_room()
 
+    def _turn(self, topic: str) -> int | None:
+        """Where an array of records goes that has neither keys nor partitions: all into one
+        partition, another for each (KIP-480). None: librdkafka's partitioner is to be asked.
+
+        librdkafka stays with one for a while as well, but asks its partitioner for each record, and
+        that is a good part of what a small record costs it.
+        """
+        known = self._learned.get(topic)
+        if known is None or not (self._spreads and known.is_fresh and known.led):
+            return None
+        return random.choice(known.led)
+
     def produce_with_headers(
         self,
         topic: str,
         messages: Array,
-        headers: Array,
-        counts: Array,
+        headers: HeaderColumn,
+        rows: Array,
         timestamps_ms: Array,
         *,
         timeout_ms: int,
@@ -284,17 +250,14 @@ class Producer:
         """Enqueue messages (dtype ``MESSAGE``) with their headers: one call for each, slower than
         ``produce_array``.
 
-        ``headers`` (dtype ``FIELD``) are those of all messages, one after the other, and ``counts``
-        how many each has, as ``HeaderColumn`` tells; they are copied as well. ``timestamps_ms``: of
-        each, 0 for now.
+        ``rows`` are theirs in ``headers``, which are copied as well. ``timestamps_ms``: of each, 0
+        for now.
 
         Raises:
             DeliveryError: as ``produce_array``.
         """
         client, end_s = self._client, time.monotonic() + timeout_ms / 1000
-        fields, begins, counts = joined_fields(
-            self._topic(topic), messages, headers, counts, timestamps_ms
-        )
+        fields, begins, counts = headers.fields(self._topic(topic), messages, rows, timestamps_ms)
         addresses = fields.ctypes.data + begins * fields.itemsize
         send = self._c.rd_kafka_produceva
         for address, count in zip(addresses.tolist(), counts.tolist(), strict=True):
@@ -383,14 +346,22 @@ class Producer:
         return self._errors.last
 
     def destroy(self) -> None:
-        """Let go, leaving an open transaction open; unsent records may be dropped. Idempotent."""
+        """Let go, leaving an open transaction open; unsent records are dropped. Idempotent."""
         if self._handle is None:
             return
-        # librdkafka 2.16 ends the process if it is to add a partition to the transaction once this
-        # has begun (rd_kafka_txn_register_partitions). Before its first record each partition is.
         end_s = time.monotonic() + DROP_TIMEOUT_MS / 1000
-        while self._c.rd_kafka_flush(self._handle, FLUSH_SLICE_MS) and time.monotonic() < end_s:
+        while (waits := self._c.rd_kafka_flush(self._handle, FLUSH_SLICE_MS)) and (
+            time.monotonic() < end_s
+        ):
             self.poll(0)  # a failed record is waited for until its report is read
+        if waits and self._identity is not None:
+            # librdkafka 2.16 ends the process where it hears that a partition was added to the
+            # transaction when its own end has begun (rd_kafka_txn_handle_AddPartitionsToTxn). A
+            # broker that is so slow may answer now: it is left to its threads, without its records.
+            self._c.rd_kafka_purge(self._handle, librdkafka.PURGE_ALL)
+            self.poll(FLUSH_REST_MS)
+            self._handle = None
+            return
         handle, self._handle = self._handle, None
         for topic in self._topics.values():
             self._c.rd_kafka_topic_destroy(topic)

@@ -19,18 +19,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
 import secrets
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.failure import DENIALS, DeliveryError, KafkaFailure, access_refused
+from exactum.kafka.failure import DeliveryError, KafkaFailure, access_refused
 from exactum.kafka.producer import Producer
 from exactum.kafka.settings import Settings, of_producer
 from exactum.kafka.topic import TopicBook
@@ -41,10 +39,6 @@ log = logging.getLogger("exactum.kafka")
 
 AHEAD_MAX = 16
 """Most producers kept initialised ahead of need, by each process and sink."""
-AHEAD_AGE_MAX_S = 3_600.0
-"""Longest that one of them waits: the broker forgets an id that was idle for
-transactional.id.expiration.ms (a week by default), and a producer whose id is forgotten fails with
-its first record."""
 INIT_TIMEOUT_MS = 60_000
 UNUSED, IN_USE = -1, math.inf
 """Of a transactional id, beside the number of the write job that used it last."""
@@ -81,7 +75,6 @@ class OwnedProducer:
     producer: Producer
     transactional_id: str
     sequence: int = 0
-    initialised_s: float = field(default_factory=time.monotonic)
 
 
 class ProducerPool:
@@ -191,21 +184,12 @@ class ProducerPool:
         self._background.shutdown(wait=False)
 
     def _next(self) -> Future[OwnedProducer]:
-        """One made ahead that is still good, a ready one first, else a new one. Too old or failed
-        is no good.
-        """
+        """One made ahead, a ready one first, else a new one; what failed is no good."""
         while self._ahead:
             future = next((each for each in self._ahead if each.done()), self._ahead[0])
             self._ahead.remove(future)
-            if not future.done():
+            if not future.done() or future.exception() is None:
                 return future
-            if future.exception() is not None:
-                continue
-            owned = future.result()
-            if time.monotonic() - owned.initialised_s < AHEAD_AGE_MAX_S:
-                return future
-            self._background.submit(owned.producer.destroy)
-            self._ids[owned.transactional_id] = UNUSED
         return self._submit()
 
     def _submit(self) -> Future[OwnedProducer]:
@@ -273,7 +257,7 @@ def _init_failure(
             f"{plan.transaction_timeout_ms}: {error}. Lower that where it is above the broker's "
             "transaction.max.timeout.ms, or raise that setting.",
         )
-    if error.failure in DENIALS or error.failure is KafkaFailure.LOGIN:
+    if error.failure in (KafkaFailure.DENIED, KafkaFailure.LOGIN):
         right = "WRITE and DESCRIBE on the transactional id"
         return access_refused(f"The broker refused {where}: {error}", right)
     extra = f" ({detail})" if detail else ""
@@ -288,51 +272,41 @@ def _destroy_result(future: Future[OwnedProducer]) -> None:
 # ---- the pools of this process ---------------------------------------------------------------
 
 
-POOLS_IDLE_MAX = 8
-"""Most pools that wait for their next task; of more, those go that have been idle for longest."""
-POOL_IDLE_MIN_S = 5.0
-"""Shortest time that a pool waits for its next task, however many others there are: a query may
-have many sinks.
-"""
+POOL_IDLE_MAX_S = 900.0
+"""Longest that a pool waits for its next task, which then gets a new one: the broker forgets an id
+that was idle (transactional.id.expiration.ms, a week by default), and a producer whose id is
+forgotten fails with its first record."""
+POOLS_IDLE_MAX, POOL_IDLE_MIN_S = 8, 5.0
+"""Most pools that wait; of more, those go that have been idle for longest, and not at once: a query
+may have many sinks."""
 
 
 class ProcessPools:
     """The pools by plan. Spark keeps worker processes, so they outlive a task and an epoch."""
 
-    def __init__(self, make: Callable[[ProducerPlan], ProducerPool] = ProducerPool) -> None:
-        self._make = make
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process = os.getpid()
         self._pools: dict[ProducerPlan, ProducerPool] = {}
-        # Kept for ever: librdkafka would wait for threads that a forked process does not have.
-        self._of_the_parent: list[ProducerPool] = []
 
     def pool_of(self, plan: ProducerPlan, user: object) -> ProducerPool:
         """The pool for ``plan``, in use by ``user`` from here on. It is never closed while
         somebody uses it.
         """
         with self._lock:
-            if self._process != os.getpid():  # forked: its parent's threads are not ours
-                self._of_the_parent.extend(self._pools.values())
-                self._pools.clear()
-                self._process = os.getpid()
+            self._close_the_idle()
             if plan not in self._pools:
-                self._pools[plan] = self._make(plan)
+                self._pools[plan] = ProducerPool(plan)
             pool = self._pools[plan]
             pool.enter(user)
-            self._close_the_unused(plan)
             return pool
 
-    def _close_the_unused(self, plan: ProducerPlan) -> None:
-        """Those that have been idle for long and are of an earlier run of the same sink, or too
-        many.
-        """
+    def _close_the_idle(self) -> None:
         now_s = time.monotonic()
-        idle = {each: now_s - pool.used_s for each, pool in self._pools.items() if not pool.in_use}
-        for count, each in enumerate(sorted(idle, key=idle.__getitem__)):
-            of_another_run = each.scope == plan.scope and each.incarnation != plan.incarnation
-            if idle[each] > POOL_IDLE_MIN_S and (of_another_run or count >= POOLS_IDLE_MAX):
-                self._pools.pop(each).close()
+        idle_s = {p: now_s - pool.used_s for p, pool in self._pools.items() if not pool.in_use}
+        for count, plan in enumerate(sorted(idle_s, key=idle_s.__getitem__)):
+            idle_max_s = POOL_IDLE_MAX_S if count < POOLS_IDLE_MAX else POOL_IDLE_MIN_S
+            if idle_s[plan] > idle_max_s:
+                self._pools.pop(plan).close()
 
 
 process_pools = ProcessPools()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from exactum.errors import ExactumError, SettingRefused
 from exactum.kafka.client import DescribeGroupsRequest, EndTxnRequest
 from exactum.kafka.connection_settings import connected, security_settings
-from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
+from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.requests import (
     END_TXN_VERSION_MAX,
     TRANSACTION_LOG,
@@ -88,7 +88,7 @@ class ClusterExamination(BrokerRequests):
             )
 
         code = self._one_each([transactional_id], request)[transactional_id]
-        return failure_of(code) not in DENIALS
+        return failure_of(code) is not KafkaFailure.DENIED
 
 
 # ---- proving ---------------------------------------------------------------------------------
@@ -96,7 +96,6 @@ class ClusterExamination(BrokerRequests):
 
 CONNECT_TIMEOUT_MS = 5_000
 DEADLINE_MS = 10_000
-VERIFICATION = "transaction.partition.verification.enable"
 POLICY, RETENTION = "cleanup.policy", "retention.ms"
 MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 OF_A_TOPIC = (POLICY, RETENTION, MIN_ISR, UNCLEAN)
@@ -130,7 +129,6 @@ def prove_sink(
     with closing(_connected(servers, settings)) as asked:
         if not (yield from _cluster(asked, f"Kafka {servers}")):
             return
-        yield from _verification(asked, f"Kafka {servers}")
         config: Mapping[str, str] = {}
         if sink.topic is not None and (topic := asked.topics([sink.topic]).get(sink.topic)):
             config = asked.configs("topic", sink.topic, OF_A_TOPIC)
@@ -187,21 +185,6 @@ def _cluster(asked: ClusterExamination, where: str) -> Generator[Problem, None, 
     if reached:
         yield ok(where, f"Cluster {asked.cluster_id()} answers.")
     return reached > 0
-
-
-def _verification(asked: ClusterExamination, where: str) -> Iterator[Problem]:
-    """Brokers before 3.6 have no such setting, and verify nothing."""
-    each = {node: asked.configs("broker", str(node), (VERIFICATION,)) for node in asked.places()}
-    off = [str(node) for node in sorted(each) if each[node].get(VERIFICATION) != "true"]
-    if off:
-        yield warning(
-            where,
-            f"{VERIFICATION} is not on, or may not be read, on broker {', '.join(off)}.",
-            "Without it a late record of a failed task can open a transaction that nobody ends, "
-            "and that holds every reader back.",
-            f"Set {VERIFICATION}=true (the default since Kafka 3.6), or grant DESCRIBE_CONFIGS on "
-            "the cluster.",
-        )
 
 
 def _input(

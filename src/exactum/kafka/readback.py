@@ -1,5 +1,5 @@
-"""What became of a transaction: by its coordinator where it speaks of exactly this one, else by its
-records and its control marker, read straight from the log, aborted ones included.
+"""What stands in a log: what readers see of it; and what became of a transaction, by its
+coordinator where it speaks of exactly this one, else by its records and its control marker.
 
 A record batch's header carries (producer id, producer epoch); a control batch ends the producer's
 transaction in that partition. One producer has one transaction at a time, so the first control
@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from exactum.errors import OutcomeUnknown
+from exactum.errors import OutcomeUnknown, Unavailable
 from exactum.kafka.client import MemoryRecords
 from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.log_requests import MAGIC
-from exactum.kafka.outcome import TransactionOutcome, from_description, from_marker
+from exactum.kafka.outcome import from_description, from_marker
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.transaction import KafkaTransaction, Partition
+from exactum.protocol.inspection import TransactionState
 
 NO_LOG = "the topic or the partition is no more"
 OUTSIDE_MAX = 3
@@ -34,6 +35,8 @@ OUTSIDE_PAUSE_S = 0.3
 class LoggedRecord:
     """One record as it stands in the log. ``timestamp_ms`` is its creation or append time."""
 
+    partition: Partition
+    offset: int
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
@@ -91,13 +94,13 @@ class LogWalk:
                 continue
             if answer.error_code:
                 raise OutcomeUnknown(
-                    f"{self._named} could not be read from offset {self._offset}: "
+                    f"{named(self._partition)} could not be read from offset {self._offset}: "
                     f"{error_name(answer.error_code)}. Try again. The user needs READ on the topic "
                     "(docs/reference/rights.md lists the ACLs)."
                 )
             self.begins, self.ends = answer.log_start_offset, answer.high_watermark
             following = self._offset
-            for batch in self._batches(bytes(answer.records or b"")):
+            for batch in _batches(answer, self._partition):
                 if batch.base_offset >= self._end_offset:
                     return
                 following = max(following, batch.next_offset)
@@ -107,21 +110,22 @@ class LogWalk:
                 return  # without asking: a broker holds a request for what is not written yet
             self._offset = following
 
-    def _batches(self, data: bytes) -> Iterator[Any]:
-        """Those that are there in full; a fetch may end in the midst of one."""
-        records = MemoryRecords(data)
-        while (batch := records.next_batch()) is not None:
-            if batch.magic != MAGIC:
-                raise OutcomeUnknown(
-                    f"{self._named} holds a batch of format {batch.magic} at offset "
-                    f"{batch.base_offset}, which has no transactions: only logs of Kafka 0.11 and "
-                    "later can be read here."
-                )
-            yield batch
 
-    @property
-    def _named(self) -> str:
-        return f"{self._partition[0]}-{self._partition[1]}"
+def _batches(answer: Any, partition: Partition) -> Iterator[Any]:
+    """Those that are there in full; a fetch may end in the midst of one."""
+    records = MemoryRecords(bytes(answer.records or b""))
+    while (batch := records.next_batch()) is not None:
+        if batch.magic != MAGIC:
+            raise OutcomeUnknown(
+                f"{named(partition)} holds a batch of format {batch.magic} at offset "
+                f"{batch.base_offset}, which has no transactions: only logs of Kafka 0.11 and "
+                "later can be read here."
+            )
+        yield batch
+
+
+def named(partition: Partition) -> str:
+    return f"{partition[0]}-{partition[1]}"
 
 
 class LogReader:
@@ -157,7 +161,7 @@ class LogReader:
                 for marker in batch:  # the log cleaner leaves some empty
                     return ReadBack(bool(marker.commit), count, ends_at(walk.ends))
             elif batch.producer_epoch == producer[1]:
-                found = [_logged(record) for record in batch if record.offset >= start_offset]
+                found = [_logged(partition, r) for r in batch if r.offset >= start_offset]
                 count += len(found)
                 on_records(found)
         return ReadBack(None, count, ends_at(walk.ends))
@@ -167,8 +171,10 @@ def ends_at(offset: int) -> str:
     return f"the log ends at offset {offset}"
 
 
-def _logged(record: Any) -> LoggedRecord:
+def _logged(partition: Partition, record: Any) -> LoggedRecord:
     return LoggedRecord(
+        partition,
+        record.offset,
         key=None if record.key is None else bytes(record.key),
         value=None if record.value is None else bytes(record.value),
         headers=tuple((name, None if v is None else bytes(v)) for name, v in record.headers or ()),
@@ -176,12 +182,71 @@ def _logged(record: Any) -> LoggedRecord:
     )
 
 
+# ---- what readers see ------------------------------------------------------------------------
+
+
+READ_TIMEOUT_S = 30.0
+READ_PAUSE_S = 0.1
+READ_BYTES_MAX = 1 << 20
+
+
+class RangeGone(Exception):
+    """Nothing is at the begin of a range: retention took it, or the topic was made anew or deleted.
+    The message is the brokers' reason.
+    """
+
+
+def committed_records(
+    requests: BrokerRequests, partition: Partition, since: int, until: int | None = None
+) -> Iterator[LoggedRecord]:
+    """Records of committed transactions, and of none, from ``since`` to before ``until``, which
+    was an end of what is committed; None: the end that the partition has.
+
+    Raises:
+        RangeGone: also in the midst of it.
+        SettingRefused: READ on the topic is not granted.
+        Unavailable: nothing came for 30 s, or the brokers cannot give it.
+    """
+    if requests.missing([partition]):
+        raise RangeGone(NO_LOG)
+    if until is None:
+        until = requests.end_offsets([partition], read_committed=True)[partition]
+    offset, came_s = since, time.monotonic()
+    while offset < until:
+        answer = requests.fetch(partition, offset, bytes_max=READ_BYTES_MAX, read_committed=True)
+        if failure_of(answer.error_code) is KafkaFailure.OUTSIDE:
+            raise RangeGone(error_name(answer.error_code))
+        if answer.error_code:
+            raise Unavailable(f"{named(partition)}: {error_name(answer.error_code)}.")
+        begun = sorted((t.first_offset, t.producer_id) for t in answer.aborted_transactions or ())
+        aborted, following = set[int](), offset
+        for batch in _batches(answer, partition):
+            while begun and begun[0][0] < batch.next_offset:
+                aborted.add(begun.pop(0)[1])
+            if batch.is_control_batch:
+                aborted.discard(batch.producer_id)  # it ends what was open
+            elif not (batch.is_transactional and batch.producer_id in aborted):
+                yield from (_logged(partition, r) for r in batch if offset <= r.offset < until)
+            following = max(following, batch.next_offset)
+        if following > offset:
+            offset, came_s = following, time.monotonic()
+        elif time.monotonic() - came_s > READ_TIMEOUT_S:
+            raise Unavailable(
+                f"{named(partition)} gave nothing from offset {offset} for {READ_TIMEOUT_S:.0f} s."
+            )
+        else:
+            time.sleep(READ_PAUSE_S)
+
+
+# ---- what became of transactions -------------------------------------------------------------
+
+
 K = TypeVar("K")
 
 
 def outcomes_of(
     requests: BrokerRequests, transactions: Mapping[K, KafkaTransaction]
-) -> dict[K, TransactionOutcome]:
+) -> dict[K, TransactionState]:
     """The outcome of each.
 
     Raises:
@@ -193,7 +258,7 @@ def outcomes_of(
         key: from_description(found[t.transactional_id], *t.producer)
         for key, t in transactions.items()
     }
-    unknown = [key for key, outcome in outcomes.items() if outcome is TransactionOutcome.UNKNOWN]
+    unknown = [key for key, outcome in outcomes.items() if outcome is TransactionState.UNKNOWN]
     logs = LogReader(requests, {p for key in unknown for p, _ in transactions[key].partitions})
     for key in unknown:
         t = transactions[key]

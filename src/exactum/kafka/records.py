@@ -149,6 +149,8 @@ _VTYPES = (
 FIELDS_OF_A_RECORD = len(_VTYPES)
 FIELDS_MAX = 10_000
 """Of records and headers, which are made ready at a time: 72 bytes for each."""
+HEADER_BYTES = 64
+"""What a header takes in librdkafka's queue beside its name and value, about."""
 
 
 class HeaderColumn:
@@ -157,6 +159,7 @@ class HeaderColumn:
     """
 
     def __init__(self, column: pa.Array) -> None:
+        self._bytes = header_bytes(column)
         self._counts = header_counts(column)
         self._begins = np.cumsum(self._counts) - self._counts
         names, values = column.flatten().flatten()
@@ -170,56 +173,41 @@ class HeaderColumn:
 
     def parts(self, rows: Array) -> Iterator[slice]:
         """Slices of these rows, of which each has few enough fields to be made ready at once."""
-        fields = np.cumsum(self._counts[rows] + FIELDS_OF_A_RECORD)
-        begin = before = 0
-        while begin < len(rows):
-            end = int(np.searchsorted(fields, before + FIELDS_MAX, side="right"))
-            end = max(end, begin + 1)
-            yield slice(begin, end)
-            begin, before = end, int(fields[end - 1])
+        each = max(1, FIELDS_MAX // (int(self._counts[rows].max()) + FIELDS_OF_A_RECORD))
+        return (slice(begin, begin + each) for begin in range(0, len(rows), each))
 
-    def of(self, rows: Array) -> tuple[Array, Array]:
-        """The headers of these rows (dtype ``FIELD``), one after the other, and how many each row
-        has. Valid as long as this object lives.
+    def queued_bytes(self, rows: Array) -> int:
+        """About how much those of these rows take in librdkafka's queue."""
+        return int(self._bytes[rows].sum() + HEADER_BYTES * self._counts[rows].sum())
+
+    def fields(
+        self, topic: int, messages: Array, rows: Array, timestamps_ms: Array
+    ) -> tuple[Array, Array, Array]:
+        """The fields (dtype ``FIELD``) of ``messages`` (dtype ``MESSAGE``), which are of these
+        ``rows``, each followed by its headers; where those of each message begin, and how many they
+        are. Valid as long as this object lives. ``timestamps_ms``: of each message.
         """
         counts = self._counts[rows]
+        sizes = counts + FIELDS_OF_A_RECORD
+        begins = np.cumsum(sizes) - sizes
+        fields = np.zeros(int(sizes.sum()), dtype=librdkafka.FIELD)
+        is_header = np.ones(len(fields), dtype=bool)
+        for place, vtype in enumerate(_VTYPES):
+            fields["vtype"][begins + place] = vtype
+            is_header[begins + place] = False
+        fields["first"][begins] = topic
+        fields["i32"][begins + 1] = messages["partition"]
+        fields["first"][begins + 2] = messages["payload"]
+        fields["second"][begins + 2] = messages["len"]
+        fields["first"][begins + 3] = messages["key"]
+        fields["second"][begins + 3] = messages["key_len"]
+        fields["i32"][begins + 4] = librdkafka.F_COPY
+        fields["first"][begins + 5] = timestamps_ms
         before = np.cumsum(counts) - counts
         places = np.repeat(self._begins[rows] - before, counts) + np.arange(int(counts.sum()))
-        fields = np.zeros(len(places), dtype=librdkafka.FIELD)
-        fields["vtype"] = librdkafka.VTYPE_HEADER
-        fields["first"] = self._names[places]
+        fields["vtype"][is_header] = librdkafka.VTYPE_HEADER
+        fields["first"][is_header] = self._names[places]
         # Address 0 is a null value: librdkafka knows it by that.
-        fields["second"], fields["third"] = self._values[places], self._value_sizes[places]
-        return fields, counts
-
-
-def joined_fields(
-    topic: int,
-    messages: Array,
-    headers: Array,
-    counts: Array,
-    timestamps_ms: Array,
-) -> tuple[Array, Array, Array]:
-    """The fields of all messages (dtype ``MESSAGE``), each followed by its headers: the fields
-    (dtype ``FIELD``), where those of each message begin, and how many they are.
-
-    ``headers`` (dtype ``FIELD``): of all messages, one after the other; ``counts`` and
-    ``timestamps_ms``: of each.
-    """
-    sizes = counts + FIELDS_OF_A_RECORD
-    begins = np.cumsum(sizes) - sizes
-    fields = np.zeros(int(sizes.sum()), dtype=librdkafka.FIELD)
-    is_header = np.ones(len(fields), dtype=bool)
-    for place, vtype in enumerate(_VTYPES):
-        fields["vtype"][begins + place] = vtype
-        is_header[begins + place] = False
-    fields["first"][begins] = topic
-    fields["i32"][begins + 1] = messages["partition"]
-    fields["first"][begins + 2] = messages["payload"]
-    fields["second"][begins + 2] = messages["len"]
-    fields["first"][begins + 3] = messages["key"]
-    fields["second"][begins + 3] = messages["key_len"]
-    fields["i32"][begins + 4] = librdkafka.F_COPY
-    fields["first"][begins + 5] = timestamps_ms
-    fields[is_header] = headers
-    return fields, begins, sizes
+        fields["second"][is_header] = self._values[places]
+        fields["third"][is_header] = self._value_sizes[places]
+        return fields, begins, sizes

@@ -35,7 +35,7 @@ from exactum.kafka.client import (
     connect,
 )
 from exactum.kafka.connection_settings import admin_settings, security_settings
-from exactum.kafka.failure import DENIALS, KafkaFailure, failure_of
+from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.log_requests import LogRequests
 from exactum.kafka.outcome import TransactionDescription
 from exactum.kafka.routing import OF_GROUPS, Question, Router, by_topic, check, error_name
@@ -56,8 +56,6 @@ allows it.
 """
 ONGOING = ("Ongoing",)
 COMMITTED = ("PrepareCommit", "CompleteCommit")
-UNSETTLED = ("Ongoing", "PrepareCommit", "PrepareAbort")
-"""Open, or ended by the coordinator, and the markers are not in every partition yet."""
 TRANSACTION_LOG = "__transaction_state"
 MISSING_TIMEOUT_S = 3.0
 """How long a partition has to be unknown to be no more: a broker may hear of a topic a moment
@@ -257,7 +255,7 @@ class BrokerRequests(LogRequests):
                         f"set its offsets ({error_name(error.errno)}). Stop them, or give the "
                         "query another group_id.",
                     ) from error
-                if failure in DENIALS:
+                if failure is KafkaFailure.DENIED:
                     right = "READ on the group, and on the topics that it commits"
                     raise self._router.denied(right, group_id, error.errno) from error
                 raise

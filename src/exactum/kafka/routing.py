@@ -12,7 +12,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import kafka.errors as kafka_errors
@@ -192,7 +192,7 @@ class Router:
     def _ask(
         self, keys: Iterable[K], question: Question[K], nodes: dict[K, int], learn: Learn[K]
     ) -> dict[K, tuple[int, Any]]:
-        call = _Call(self, keys, question, nodes, learn)
+        call = _Call(self, dict.fromkeys(keys), question, nodes, learn)
         if call.pending:
             self.retry(call.step, lambda: len(call.done))
         return call.done
@@ -240,28 +240,21 @@ class Router:
         )
 
 
+@dataclass
 class _Call(Generic[K]):
-    """One request of many: what still has no final answer, and the answers.
+    """One request of many: what still has no final answer, in the order given, and the answers.
 
     ``nodes``: which to ask, as far as it is known; ``learn`` asks the cluster for others, and what
-    was wrong is forgotten.
+    was wrong is forgotten. ``again``: why something has to be asked once more.
     """
 
-    def __init__(
-        self,
-        router: Router,
-        keys: Iterable[K],
-        question: Question[K],
-        nodes: dict[K, int],
-        learn: Learn[K],
-    ) -> None:
-        self.pending = dict.fromkeys(keys)  # in the order given
-        self.done: dict[K, tuple[int, Any]] = {}
-        self._router = router
-        self._question = question
-        self._nodes = nodes
-        self._learn = learn
-        self._again = ""
+    router: Router
+    pending: dict[K, None]
+    question: Question[K]
+    nodes: dict[K, int]
+    learn: Learn[K]
+    done: dict[K, tuple[int, Any]] = field(default_factory=dict)
+    again: str = ""
 
     def step(self) -> None:
         """Ask once for everything that is pending.
@@ -269,26 +262,26 @@ class _Call(Generic[K]):
         Raises:
             Again: something is still pending.
         """
-        self._again = ""
-        connection = self._router.connection()
-        if unknown := [key for key in self.pending if key not in self._nodes]:
-            self._nodes.update(self._learn(unknown))
+        self.again = ""
+        connection = self.router.connection()
+        if unknown := [key for key in self.pending if key not in self.nodes]:
+            self.nodes.update(self.learn(unknown))
         groups: dict[int, list[K]] = defaultdict(list)
         for key in self.pending:
-            if (node := self._nodes.get(key)) is None:
+            if (node := self.nodes.get(key)) is None:
                 raise Again(f"no leader or coordinator of {key}")
             groups[node].append(key)
         connection.run_together(
             [lane for node, keys in groups.items() for lane in self._lanes(connection, node, keys)]
         )
         if self.pending:
-            raise Again(self._again or "no answer")
+            raise Again(self.again or "no answer")
 
     def _lanes(
         self, connection: AdminConnection, node: int, keys: Sequence[K]
     ) -> list[Callable[[], Awaitable[None]]]:
         """Coroutines that take what there is to ask of a node from one queue."""
-        question, size = self._question, self._question.each_max
+        question, size = self.question, self.question.each_max
         queue = deque(keys[i : i + size] for i in range(0, len(keys), size))
 
         async def lane() -> None:
@@ -302,7 +295,7 @@ class _Call(Generic[K]):
                     queue.clear()
                     if is_denied(error):
                         raise
-                    self._again = self._again or reason_of(error)
+                    self.again = self.again or reason_of(error)
                     self._forget(part)
                 else:
                     self._take(rows)
@@ -312,8 +305,8 @@ class _Call(Generic[K]):
     def _take(self, rows: Iterable[tuple[K, int, Any]]) -> None:
         for key, error, value in rows:
             failure = failure_of(error)
-            if failure is KafkaFailure.BUSY or failure in self._question.also_retriable:
-                self._again = self._again or error_name(error)
+            if failure is KafkaFailure.BUSY or failure in self.question.also_retriable:
+                self.again = self.again or error_name(error)
                 if failure is not KafkaFailure.CONCURRENT:  # which its very coordinator says
                     self._forget([key])
             else:
@@ -322,7 +315,7 @@ class _Call(Generic[K]):
 
     def _forget(self, keys: Iterable[K]) -> None:
         for key in keys:
-            self._nodes.pop(key, None)
+            self.nodes.pop(key, None)
 
 
 def error_name(code: int) -> str:

@@ -98,7 +98,6 @@ def with_sizes(
     connection of a client that sends more.
     """
     given, (least, most) = dict(settings), RECORD_BYTES_RANGE
-    queue_kbytes = number(settings, "queue.buffering.max.kbytes")
     sizes = {
         "message.max.bytes": number(settings, "message.max.bytes"),
         "batch.size": number(settings, "batch.size"),
@@ -111,10 +110,8 @@ def with_sizes(
         sizes["batch.size"] = max(1, min(sizes["batch.size"], batch_bytes_max))
     fits = min(most, request_bytes_max - REQUEST_HEAD_MAX)
     sizes["message.max.bytes"] = max(least, min(sizes["message.max.bytes"], fits))
-    if has_topic and "queue.buffering.max.kbytes" not in given:
-        sizes["queue.buffering.max.kbytes"] = max(
-            -(-sizes["message.max.bytes"] // 1024), queue_kbytes
-        )
+    name = "queue.buffering.max.kbytes"  # one that a record does not fit in waits for ever
+    sizes[name] = max(number(settings, name), -(-sizes["message.max.bytes"] // 1024))
     return tuple(sorted({**given, **{name: str(size) for name, size in sizes.items()}}.items()))
 
 

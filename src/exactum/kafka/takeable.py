@@ -40,14 +40,13 @@ class RecordRules:
     """``topic``: where all rows go; None: each row names its own. ``book`` tells of either.
     ``inputs``: the names of topics that the query reads, to which no row may go.
 
-    ``record_bytes_max`` and ``value_bytes_max`` are what the producers take, whatever the topic:
-    librdkafka's message.max.bytes, and the room of its queue.
+    ``record_bytes_max`` is what the producers take, whatever the topic: librdkafka's
+    message.max.bytes.
     """
 
     topic: str | None
     book: TopicBook
     record_bytes_max: int
-    value_bytes_max: int
     inputs: tuple[re.Pattern[str], ...] = ()
 
     def trouble(self, name: bytes) -> str:
@@ -74,9 +73,7 @@ class _Inspection:
         self._check = RowCheck(batch)
         self._topics: list[str] = []
         self._facts: list[TopicFacts] = []
-        self._topic_of: Array | None = (
-            None  # place in both, for each row; None: all rows have the only one
-        )
+        self._topic_of: Array = np.zeros(batch.num_rows, dtype=np.int64)  # each row's place in both
 
     def outcome(self) -> tuple[pa.RecordBatch, Rejection | None]:
         self._check_topics()
@@ -122,12 +119,9 @@ class _Inspection:
             self._topics, self._facts = [""], [TopicFacts(0, trouble="null")]
 
     def _each(self, of_topic: Callable[[TopicFacts], int]) -> Array:
-        """A number of each row's topic; of all rows where they have the same one."""
-        numbers = np.array([of_topic(facts) for facts in self._facts])
-        return numbers if self._topic_of is None else numbers[self._topic_of]
-
-    def _topic(self, row: int) -> int:
-        return 0 if self._topic_of is None else int(self._topic_of[row])
+        """A number of each row's topic."""
+        found: Array = np.array([of_topic(facts) for facts in self._facts])[self._topic_of]
+        return found
 
     # ---- partition ---------------------------------------------------------------------------
 
@@ -139,7 +133,7 @@ class _Inspection:
         given = mask_of(column.is_valid())
         outside = given & (partitions >= self._each(lambda facts: facts.partitions))
         if outside.any():  # partitions are added, never taken away
-            places = {self._topic(row) for row in np.flatnonzero(outside).tolist()}
+            places = set(self._topic_of[outside].tolist())
             asked = [self._topics[place] for place in places if not self._facts[place].trouble]
             now = self._rules.book.facts(asked, anew=True)
             self._facts = [
@@ -150,8 +144,8 @@ class _Inspection:
             outside | (given & (partitions < 0)),
             lambda row: (
                 f"its column 'partition' holds {partitions[row]}, and the topic "
-                f"{self._topics[self._topic(row)]!r} has "
-                f"{self._facts[self._topic(row)].partitions} partitions, from 0 on"
+                f"{self._topics[self._topic_of[row]]!r} has "
+                f"{self._facts[self._topic_of[row]].partitions} partitions, from 0 on"
             ),
         )
 
@@ -196,7 +190,7 @@ class _Inspection:
         self._refuse(
             missing & self._each(lambda facts: facts.compacted).astype(bool),
             lambda row: (
-                f"{where}, and the topic {self._topics[self._topic(row)]!r} is compacted (its "
+                f"{where}, and the topic {self._topics[self._topic_of[row]]!r} is compacted (its "
                 "cleanup.policy), so it takes no record without a key"
             ),
         )
@@ -214,18 +208,17 @@ class _Inspection:
         )
         content = values + keys + headers
         overhead_max = BATCH_HEAD + RECORD_OVERHEAD_MAX
-        least = min(limits.record_bytes_max, limits.value_bytes_max, int(topic_limits.min()))
+        least = min(limits.record_bytes_max, int(topic_limits.min()))
         if int(content.max()) <= least - overhead_max:
             return
         client = content + RECORD_OVERHEAD_MAX
-        batch = np.broadcast_to(batch_bytes(keys, values, headers, header_counts), content.shape)
-        topic_limits = np.broadcast_to(topic_limits, content.shape)
+        batch = batch_bytes(keys, values, headers, header_counts)
         self._refuse(
             batch > topic_limits,
             lambda row: (
                 f"it has {content[row]} bytes in key, value and headers, with Kafka's own "
                 f"{batch[row]}, larger than the {topic_limits[row]} that the topic "
-                f"{self._topics[self._topic(row)]!r} takes (its max.message.bytes)"
+                f"{self._topics[self._topic_of[row]]!r} takes (its max.message.bytes)"
             ),
         )
         self._refuse(
@@ -236,14 +229,6 @@ class _Inspection:
                 "(message.max.bytes of the sink's producer settings; unless it is set there, it "
                 "follows the topic where the user may read the topic's settings; the broker's "
                 "socket.request.max.bytes counts as well)"
-            ),
-        )
-        self._refuse(
-            values > limits.value_bytes_max,
-            lambda row: (
-                f"its column 'value' has {values[row]} bytes, larger than the "
-                f"{limits.value_bytes_max} that the producer's queue can hold "
-                "(queue.buffering.max.kbytes of the sink's producer settings)"
             ),
         )
 

@@ -7,7 +7,6 @@ without rows opens nothing: an empty transaction cannot be committed.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,9 +25,6 @@ from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
 
-log = logging.getLogger("exactum.kafka")
-
-ABORT_TIMEOUT_MS = 10_000
 DELIVERY_TIMEOUT_MS = 300_000
 """Longest wait for room in the queue and for the last acknowledgements; librdkafka's own
 default.
@@ -66,7 +62,6 @@ class PlainWriter:
             factory.topic,
             self._pool.topics,
             record_bytes_max=number(settings, "message.max.bytes"),
-            value_bytes_max=number(settings, "queue.buffering.max.kbytes") * 1024,
             inputs=factory.inputs,
         )
         self._batch_bytes = number(settings, "batch.size")
@@ -112,7 +107,10 @@ class PlainWriter:
 
 
 class TransactionalWriter(PlainWriter):
-    """Exactly once: rows go into an open transaction that only the driver's decision ends."""
+    """Exactly once: rows go into an open transaction that only the driver ends. A task that fails
+    leaves its own as one that dies does: an abort by librdkafka would not fence late records of it
+    (docs/adr/0004).
+    """
 
     _owned: OwnedProducer | None = None
 
@@ -133,11 +131,7 @@ class TransactionalWriter(PlainWriter):
     def abort(self) -> None:
         owned, self._owned = self._owned, None
         if owned is not None:
-            try:
-                owned.producer.abort_transaction(ABORT_TIMEOUT_MS)
-            except DeliveryError as error:
-                # The driver sweeps what is still open under this query's name.
-                log.warning("task %s could not abort its own transaction: %s", self._task, error)
+            owned.producer.destroy()  # at once: nothing comes after the driver has listed it
             self._pool.let_go(owned)
         self._pool.leave(self)
 
@@ -189,7 +183,7 @@ def write_failure(
                 "not read it: grant DESCRIBE_CONFIGS and start again, then such rows go to the "
                 "dead letters. Nothing of the epoch is visible.",
             )
-        case KafkaFailure.DENIED | KafkaFailure.GROUP_DENIED:
+        case KafkaFailure.DENIED:
             return access_refused(where, "WRITE on the topic")
         case KafkaFailure.MISSING | KafkaFailure.REFUSED:
             return SettingRefused(

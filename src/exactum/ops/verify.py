@@ -23,7 +23,7 @@ from exactum.ops import render
 from exactum.ops.render import Cell, ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, query_options
 from exactum.ops.targets.sinks import QueryTargets, inspector_of
-from exactum.protocol.inspection import Evidence, Finding, Promise, counts, unknowable
+from exactum.protocol.inspection import Evidence, Finding, Promise, unknowable
 from exactum.protocol.participant import remembers
 from exactum.protocol.resolve import commit_in_force
 
@@ -139,8 +139,6 @@ def _of_sink(
 
     try:
         with closing(inspector_of(target, place)) as inspector:
-            if not counts(inspector):
-                return [unknowable(promise, name) for promise in each]
             found = list(inspector.evidence(each, onwards))
             participant = inspector.participant()
             last = participant.last_batch() if remembers(participant) else None

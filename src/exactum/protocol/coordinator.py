@@ -55,10 +55,11 @@ from exactum.protocol.model import (
 from exactum.protocol.participant import Participant, Sweepable
 from exactum.protocol.participants import Parallel, Participants, one_after_another, timed
 from exactum.protocol.sink import QueryRun, Ready, Write, WriteOrder, refuse_nothing
-from exactum.protocol.takeover import fenced_from
 
 SALVAGES_MAX = 8
 """How often one epoch may be salvaged in a row before it is called hopeless."""
+STARTS_CONTESTED_MAX = 1_000
+"""How often a start may lose a slot to others before it gives up."""
 COMMITS_KEPT = 16
 """COMMITs of finished batches that a run remembers: what they name is never a leftover."""
 
@@ -91,6 +92,7 @@ class Coordinator:
         self._committed: dict[str, int] = {}
         self._emit = on_event
         self._fence: resolve.Fence | None = None
+        self._swept: tuple[Sighting, ...] = ()
         self._sequence = 0
         self._stopped: BaseException | None = None
         self._abandoned: int | None = None
@@ -184,16 +186,38 @@ class Coordinator:
         left = self._participants.left_by_former()
         self._commit_again(sightings)
         self._committed |= {t.name: t.owes for t in ends.targets if t.waits and t.owes is not None}
-        begins = Epoch(self._run.query_id, batch_id)
-        seen = fenced_from(begins, self._log, self._run.incarnation, self._redeliver)
+        seen = self._fence_from(batch_id)
         batch_id, slot = seen[-1].epoch.batch_id, seen[-1].attempt
-        swept = self._leftovers(sightings, seen)
-        self._participants.abort(batch_id, swept)
+        self._swept = self._leftovers(sightings, seen)
+        self._participants.abort(batch_id, self._swept)
         for former, own in left:
             self._participants.sweep_former(former, batch_id, self._leftovers(own, seen))
         self._finish(seen)
-        self._emit(events.OlderRunsFenced(*self._name(batch_id), slot, len(swept)))
+        self._emit(events.OlderRunsFenced(*self._name(batch_id), slot, len(self._swept)))
         return resolve.Fence(batch_id, slot)
+
+    def _fence_from(self, batch_id: int) -> list[DecisionRecord]:
+        """Carry every COMMIT from that batch on out, then create an ABORT in the next free slot.
+        Returns all records on the way, the ABORT last.
+
+        Raises:
+            Fenced: others take the slots without end.
+        """
+        epoch, seen = Epoch(self._run.query_id, batch_id), list[DecisionRecord]()
+        for _ in range(STARTS_CONTESTED_MAX):
+            seen.extend(records := self._log.read(epoch.batch_id))
+            step = resolve.at_start(records)
+            if isinstance(step, resolve.Redeliver):
+                seen.append(self._redeliver(step.record))
+                epoch = Epoch(epoch.query_id, epoch.batch_id + 1)
+                continue
+            mine = DecisionRecord(epoch, step.attempt, Decision.ABORT, self._run.incarnation)
+            if self._log.decide(mine) == mine:
+                return [*seen, mine]
+        raise Fenced(
+            f"{epoch}: others took the next slot {STARTS_CONTESTED_MAX} times, so this run could "
+            "not take the query over. Run it in one place only."
+        )
 
     def _redeliver(self, record: DecisionRecord) -> DecisionRecord:
         final = self._commit(record)

@@ -307,11 +307,12 @@ def unknown_commits(
 
     unknown = resolve.leftovers([s for seen in each(of) for s in seen], before)
     if unknown:  # or decided by an incarnation that lives, since the records were read
-        unknown = resolve.leftovers(unknown, _from(log, begins))
+        unknown = resolve.leftovers(unknown, records_from(log, begins))
     return unknown
 
 
-def _from(log: PermitLog, batch_id: int) -> list[DecisionRecord]:
+def records_from(log: PermitLog, batch_id: int) -> list[DecisionRecord]:
+    """Up to the first batch that has none."""
     records: list[DecisionRecord] = []
     while found := log.read(batch_id):
         records.extend(found)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from exactum.problem import Problem
 from exactum.protocol.model import DecisionRecord, Incarnation, PreparedTransaction
@@ -178,43 +178,27 @@ class Inspector(Protocol):
     def close(self) -> None:
         """Let go of connections. Leaves every open transaction as it is."""
 
-
-class Traced(Inspector, Protocol):
-    """An inspector that can tell whether its target is the one that has the transactions."""
-
     def refuse_other(self, trace: Mapping[str, str]) -> None:
         """Another target knows nothing of them, which reads as 'none is open'. ``trace``: as in
-        ``OpenSink``, of the last run.
+        ``OpenSink``, of the last run. Default: nobody can tell.
 
         Raises:
             CheckpointRefused: it is another one.
             ExactumError: it does not answer.
         """
-
-
-class Counting(Inspector, Protocol):
-    """An inspector that can count rows in its target."""
+        return
 
     def evidence(
         self, promises: Sequence[Promise], onwards: Callable[[], Sequence[Promise]]
     ) -> Sequence[Evidence]:
         """What the target has of each of these, counted by other code than wrote it. ``onwards``
-        reads what is promised from the first of these on, as of now.
+        reads what is promised from the first of these on, as of now. Default: nobody can count.
 
         Raises:
             ExactumError: as ``list_open``.
             OSError, ValueError: a file could not be read, or is damaged.
         """
-
-
-def counts(inspector: Inspector) -> TypeGuard[Counting]:
-    """As ``is_traced``."""
-    return hasattr(inspector, "evidence")
-
-
-def is_traced(inspector: Inspector) -> TypeGuard[Traced]:
-    """By the attribute, as ``participant.remembers``."""
-    return hasattr(inspector, "refuse_other")
+        return [unknowable(each, self.name) for each in promises]
 
 
 @runtime_checkable

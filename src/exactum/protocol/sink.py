@@ -130,8 +130,8 @@ class Writer(Protocol):
         """
 
     def abort(self) -> None:
-        """Undo, as far as this process can. Called when the task fails, also after ``prepare``;
-        must not raise for the target."""
+        """Undo, or leave it to the driver, which sweeps. Called when the task fails, also after
+        ``prepare``; must not raise for the target."""
 
 
 class WriterFactory(Protocol):

@@ -1,84 +1,42 @@
-"""Taking a query over: what every start does with the log; and for an operator, who aborts
-transactions that nobody decided, while a driver may live and be about to decide them.
+"""For an operator: aborts transactions that nobody decided, while a driver may live and be about to
+decide them.
 
-That abort follows the coordinator's two rules, and is walked by the same simulation:
-
-1. *List before the record, abort after it.* What is aborted was seen open before a record of our
-   own was created, and no COMMIT names it.
-2. *Fencing.* That record is an ABORT in the next free slot of the batch at which the query stands.
-   A living driver must pass that slot, and is fenced: so this takes the query from it. A driver
-   that starts later finds the slot taken and goes on in the one after it.
-
-What is decided on the way is committed first, as every start does. This is no courtesy: a driver
-that lives may be salvaging a decided epoch whose transactions expired, and its copies look like
-leftovers until their record stands. Once all that a COMMIT names is committed, nobody salvages it
-any more. Where something of it has expired, this refuses.
+It is a start that runs no batch: it carries out what is decided, fences the driver that lives, and
+aborts what it saw open before and no COMMIT names. So it takes the query from that driver, and a
+driver that starts later fences it in turn. What is decided is committed first for a reason: a
+driver that lives may be salvaging a decided epoch whose transactions expired, and its copies look
+like leftovers until their record stands. Once all that a COMMIT names is committed, nobody salvages
+it any more. Where something of it has expired, this refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exactum.errors import CheckpointRefused, Fenced
+from exactum.errors import CheckpointRefused
 from exactum.protocol import resolve
-from exactum.protocol.decision_log import DecisionLog, PermitLog
-from exactum.protocol.ends import NOTHING_NOTED, Noted, check_start
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.ends import NOTHING_NOTED, Noted, check_start, records_from
 from exactum.protocol.model import (
-    Decision,
+    CommitPermit,
     DecisionRecord,
-    Epoch,
-    Incarnation,
+    PreparedTransaction,
     Sighting,
     new_incarnation,
 )
 from exactum.protocol.participant import Participant
-from exactum.protocol.participants import Participants, one_after_another
-
-STARTS_CONTESTED_MAX = 1_000
-"""How often a start may lose a slot to others before it gives up."""
-
-
-def fenced_from(
-    begins: Epoch,
-    log: PermitLog,
-    incarnation: Incarnation,
-    carry_out: Callable[[DecisionRecord], DecisionRecord],
-    is_wanted: Callable[[Sequence[DecisionRecord]], bool] = lambda seen: True,
-) -> list[DecisionRecord]:
-    """Carry every COMMIT from ``begins`` on out, then create an ABORT in the next free slot, unless
-    that is not wanted in view of what was seen. Returns all records on the way, the ABORT last.
-
-    Raises:
-        Fenced: others take the slots without end.
-        ExactumError: as ``DecisionLog`` and ``carry_out``.
-    """
-    epoch, seen = begins, list[DecisionRecord]()
-    for _ in range(STARTS_CONTESTED_MAX):
-        seen.extend(records := log.read(epoch.batch_id))
-        step = resolve.at_start(records)
-        if isinstance(step, resolve.Redeliver):
-            seen.append(carry_out(step.record))
-            epoch = Epoch(epoch.query_id, epoch.batch_id + 1)
-        elif not is_wanted(seen):
-            return seen
-        else:
-            mine = DecisionRecord(epoch, step.attempt, Decision.ABORT, incarnation)
-            if log.decide(mine) == mine:
-                return [*seen, mine]
-    raise Fenced(
-        f"{epoch}: others took the next slot {STARTS_CONTESTED_MAX} times, so this run could not "
-        "take the query over. Run it in one place only."
-    )
+from exactum.protocol.sink import Guarantee, QueryRun
 
 
 @dataclass(frozen=True)
 class TakenOver:
-    """``fence`` is the ABORT that was recorded; None: there was nothing to abort, and nobody was
+    """``fence`` is where the ABORT was recorded; None: there was nothing to abort, and nobody was
     fenced. ``finished`` are the COMMITs that were carried out on the way.
     """
 
-    fence: DecisionRecord | None
+    fence: resolve.Fence | None
     aborted: tuple[Sighting, ...] = ()
     finished: tuple[DecisionRecord, ...] = ()
 
@@ -105,33 +63,35 @@ def abort_undecided(
         Fenced: others take the slots without end.
         ExactumError: as the ports.
     """
-    in_force = PermitLog(log)
-    ports = Participants(participants, (), one_after_another, lambda *_: None)
-    earlier, _ = check_start(query_id, batch_id, in_force, ports.each, noted)
-    doomed = tuple(ports.list_open())
-    if not doomed:
-        return TakenOver(None)
-    finished: list[DecisionRecord] = []
+    run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+    return _Operator(run, participants, log, noted=noted).abort(batch_id)
 
-    def carry_out(record: DecisionRecord) -> DecisionRecord:
-        ports.refuse_missing(record)
-        if undone := ports.commit(in_force.permit(record)):
-            count = sum(len(transactions) for _, transactions in undone)
-            raise CheckpointRefused(
-                "COMMIT_UNDONE",
-                f"{record.epoch} is decided, and {count} of its transactions were undone since, in "
-                f"sink {undone[0][0].name!r}. Start the query: it makes them whole, or says what "
-                "is missing. Nothing was fenced and nothing aborted.",
-            )
-        finished.append(record)
-        return record
 
-    def left(seen: Sequence[DecisionRecord]) -> tuple[Sighting, ...]:
-        return resolve.leftovers(doomed, (*earlier, *seen))
+class _Operator(Coordinator):
+    def abort(self, batch_id: int) -> TakenOver:
+        """See ``abort_undecided``."""
+        self._redelivered: list[DecisionRecord] = []
+        each = self._participants.each
+        earlier, _ = check_start(self._run.query_id, batch_id, self._log, each, self._noted)
+        named = (*earlier, *records_from(self._log, batch_id))
+        if not resolve.leftovers(self._participants.list_open(), named):
+            return TakenOver(None)
+        fence = self._start(batch_id)
+        return TakenOver(fence, self._swept, tuple(self._redelivered))
 
-    begins = Epoch(query_id, batch_id)
-    seen = fenced_from(begins, in_force, new_incarnation(), carry_out, lambda s: bool(left(s)))
-    aborted = left(seen)
-    if aborted:
-        ports.abort(seen[-1].epoch.batch_id, aborted)
-    return TakenOver(seen[-1] if aborted else None, aborted, tuple(finished))
+    def _redeliver(self, record: DecisionRecord) -> DecisionRecord:
+        self._redelivered.append(record)
+        return super()._redeliver(record)
+
+    def _salvage(
+        self,
+        permit: CommitPermit,
+        expired: Sequence[tuple[Participant, tuple[PreparedTransaction, ...]]],
+    ) -> DecisionRecord:
+        count = sum(len(transactions) for _, transactions in expired)
+        raise CheckpointRefused(
+            "COMMIT_UNDONE",
+            f"{permit.record.epoch} is decided, and {count} of its transactions were undone since, "
+            f"in sink {expired[0][0].name!r}. Start the query: it makes them whole, or says what "
+            "is missing. Nothing was fenced and nothing aborted.",
+        )

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from exactum.protocol.inspection import (
     Evidence,
+    Inspector,
     Promise,
     TransactionState,
     TransactionView,
-    unknowable,
 )
 from exactum.protocol.model import PreparedTransaction
 from exactum.sinks.staged import Published, StagedEpoch, StagedParticipant, StagedTarget
@@ -27,7 +27,7 @@ SAYS = {
 Count = Callable[[Sequence[Promise]], Sequence[Evidence]]
 
 
-class StagedInspector:
+class StagedInspector(Inspector):
     """Of one sink of one query; see ``protocol.inspection.Inspector``. Changes nothing.
     ``count``: what the target has of epochs; None: nobody but the user can count there.
     """
@@ -64,7 +64,7 @@ class StagedInspector:
     ) -> Sequence[Evidence]:
         if self._count is not None:
             return self._count(promises)
-        return [unknowable(each, self.name) for each in promises]
+        return super().evidence(promises, onwards)
 
     def participant(self) -> StagedParticipant:
         return self._participant

@@ -4,8 +4,10 @@ their own.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,8 +15,11 @@ import pyarrow as pa
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from exactum.kafka.messages import produce
 from exactum.kafka.participant import KafkaParticipant
+from exactum.kafka.producer_pool import initialised
 from exactum.kafka.sink import KafkaSink
+from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.model import CommitPermit, PreparedTransaction
 from exactum.protocol.sink import Guarantee
 from tests.kit import opened_sink
@@ -73,6 +78,29 @@ def frame(
     if keys is not None:
         columns["key"] = pa.array(keys, pa.binary())
     return pa.record_batch({**columns, **more})
+
+
+def open_many(
+    sink: OpenedSink, topic: str, partitions: int, count: int
+) -> list[PreparedTransaction]:
+    """``count`` prepared transactions of ``sink``'s run, as an epoch of as many tasks leaves them;
+    the nth holds the record b"n".
+    """
+    plan, worker = sink.participant._plan, secrets.token_hex(8)
+
+    def one(number: int) -> PreparedTransaction:
+        name = plan.scope.transactional_id(plan.incarnation, worker, number)
+        producer = initialised(plan, name)
+        producer.begin_transaction()
+        place = pa.array([number % partitions], pa.int32())
+        produce(producer, frame([b"%d" % number], partition=place), topic, timeout_ms=30_000)
+        producer.flush(30_000)
+        transaction = KafkaTransaction(name, *producer.identity)
+        producer.destroy()
+        return transaction.prepared(sink.participant.name, 1)
+
+    with ThreadPoolExecutor(16) as tasks:
+        return list(tasks.map(one, range(count)))
 
 
 def read_all(

@@ -16,16 +16,16 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
 
 from exactum.checkpoint.layout import OF_PARENT, REPLAYS
 from exactum.checkpoint.query_record import listed
-from exactum.errors import SettingRefused, Unavailable
+from exactum.errors import SettingRefused
 from exactum.files.slot_log import SlotLog
+from exactum.kafka.readback import LoggedRecord, RangeGone, committed_records
+from exactum.kafka.requests import TopicRequests
 from exactum.kafka.sink import KafkaSink
-from exactum.kafka.topic_reader import DEAD_LETTERS_GROUP, CommittedRecords, NotReadable, RangeGone
 from exactum.kafka.transaction import Partition
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.dead_letter import DeadLetter
@@ -295,17 +295,17 @@ class Originals:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """``settings`` are librdkafka's, with ``bootstrap.servers``."""
-        self._records = CommittedRecords(settings, DEAD_LETTERS_GROUP, "exactum dead-letters")
+        self._requests = TopicRequests(settings, "exactum dead-letters")
         self.lost: dict[str, str] = {}
 
     def close(self) -> None:
-        self._records.close()
+        self._requests.close()
 
     def of(self, dead_letters: Iterable[DeadLetter]) -> Iterator[Record]:
         """The record of each letter, to go back to its topic; in the order of their offsets.
 
         Raises:
-            Unavailable: the brokers did not answer for 30 s.
+            Unavailable, SettingRefused: the brokers did not answer, or refuse to.
         """
         by_partition: dict[Partition, dict[int, list[DeadLetter]]] = defaultdict(dict)
         for dead_letter in dead_letters:
@@ -332,13 +332,15 @@ class Originals:
                     same[0].identity,
                     tuple(marks),
                     partition[0],
-                    found.key(),
-                    found.value(),
+                    found.key,
+                    found.value,
                     _own_headers(found),
                 )
 
-    def _at(self, partition: Partition, offsets: Sequence[int]) -> Iterator[tuple[int, Any]]:
-        """Each of these offsets, which ascend, with Kafka's message; None where there is none any
+    def _at(
+        self, partition: Partition, offsets: Sequence[int]
+    ) -> Iterator[tuple[int, LoggedRecord | None]]:
+        """Each of these offsets, which ascend, with its record; None where there is none any
         more.
         """
         left = deque(offsets)
@@ -347,34 +349,31 @@ class Originals:
                 yield from self._onwards(partition, left)
             except RangeGone:
                 yield left.popleft(), None
-            except NotReadable as error:
-                raise Unavailable(
-                    f"{partition[0]}-{partition[1]} cannot be read: {error}."
-                ) from error
 
-    def _onwards(self, partition: Partition, left: deque[int]) -> Iterator[tuple[int, Any]]:
+    def _onwards(
+        self, partition: Partition, left: deque[int]
+    ) -> Iterator[tuple[int, LoggedRecord | None]]:
         """From the first one on, taken from ``left``, while the next one is near."""
-        for message in self._records.read(partition, left[0]):
-            while left and left[0] < message.offset():
+        for record in committed_records(self._requests, partition, left[0]):
+            while left and left[0] < record.offset:
                 yield left.popleft(), None
-            if left and left[0] == message.offset():
-                yield left.popleft(), message
-            if not left or left[0] > message.offset() + NEAR:
+            if left and left[0] == record.offset:
+                yield left.popleft(), record
+            if not left or left[0] > record.offset + NEAR:
                 return
         while left:  # the partition has ended
             yield left.popleft(), None
 
 
-def _is_of(message: Any, dead_letter: DeadLetter) -> bool:
+def _is_of(record: LoggedRecord, dead_letter: DeadLetter) -> bool:
     """Whether it is the record that was refused: a topic that was made anew has others there. By
     its time; where the letter does not know that, by its key.
     """
     if dead_letter.timestamp_ms is not None:
-        return bool(dead_letter.timestamp_ms == message.timestamp()[1])
-    return dead_letter.key is not None and bool(dead_letter.key == message.key())
+        return dead_letter.timestamp_ms == record.timestamp_ms
+    return dead_letter.key is not None and dead_letter.key == record.key
 
 
-def _own_headers(message: Any) -> Headers:
+def _own_headers(record: LoggedRecord) -> Headers:
     """Without what an earlier replay added."""
-    headers: Headers = tuple(message.headers() or ())
-    return tuple(each for each in headers if each[0] != REPLAYED_HEADER)
+    return tuple(each for each in record.headers if each[0] != REPLAYED_HEADER)

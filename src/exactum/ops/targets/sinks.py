@@ -19,7 +19,7 @@ from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.query_record import KnownSink, QueryRecord
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
 from exactum.problem import Problem, not_seen
-from exactum.protocol.inspection import Inspectable, Inspector, TransactionView, is_traced
+from exactum.protocol.inspection import Inspectable, Inspector, TransactionView
 from exactum.protocol.model import DecisionRecord
 from exactum.protocol.sink import DEAD_LETTERS, Sink, participant_names
 
@@ -230,7 +230,7 @@ def inspector_of(target: Target, place: QueryPlace) -> Inspector:
         )
     inspector = sink.inspector(place.query_id, target.name, place.staging())
     try:
-        if target.trace and is_traced(inspector):
+        if target.trace:
             inspector.refuse_other(target.trace)
     except ExactumError:
         inspector.close()

@@ -140,7 +140,7 @@ def abort(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     if as_json:
         render.show_json(
             {
-                "fenced_at": fence and {"batch_id": fence.epoch.batch_id, "attempt": fence.attempt},
+                "fenced_at": fence and {"batch_id": fence.batch_id, "attempt": fence.attempt},
                 "aborted": [s.identity for s in done.aborted],
                 "finished_batches": [record.epoch.batch_id for record in done.finished],
             }
@@ -152,7 +152,7 @@ def abort(options: QueryOptions, take_over: bool, as_json: bool) -> None:
         click.echo("nothing is open and undecided; nobody was fenced")
         return
     click.echo(
-        f"fenced with ABORT for micro-batch {fence.epoch.batch_id}, attempt {fence.attempt}; "
+        f"fenced with ABORT for micro-batch {fence.batch_id}, attempt {fence.attempt}; "
         f"aborted {len(done.aborted)}:"
     )
     for sighting in done.aborted:

@@ -219,7 +219,7 @@ def record_aborted(place: QueryPlace, done: TakenOver) -> str:
         settled.append(("DecidedFinished", _finished(batch_ids, len(prepared), rows_of(prepared))))
     if done.fence is not None:
         fence = {
-            "batch_id": done.fence.epoch.batch_id,
+            "batch_id": done.fence.batch_id,
             "attempt": done.fence.attempt,
             "transactions": len(done.aborted),
         }

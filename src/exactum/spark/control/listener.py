@@ -22,8 +22,9 @@ from exactum import events
 from exactum.checkpoint.layout import CONTROL
 from exactum.checkpoint.query_record import VERSION, damaged, decoded
 from exactum.errors import CheckpointRefused, RowsRefused
+from exactum.kafka.readback import LoggedRecord
 from exactum.kafka.topic import TopicIdentity
-from exactum.kafka.topic_reader import TopicReader, TopicRecord, another, checked
+from exactum.kafka.topic_reader import TopicReader, another, checked
 from exactum.protocol.model import Completed
 from exactum.spark.control.stream import ControlStream, View, text_of
 from exactum.spark.query import Batch, EpochListener, Run
@@ -204,15 +205,16 @@ class ControlListener(EpochListener):
 
     # ---- what is in the topic ----------------------------------------------------------------
 
-    def _apply(self, record: TopicRecord) -> None:
+    def _apply(self, record: LoggedRecord) -> None:
+        _, partition = record.partition
         if record.key is None:
             raise RowsRefused(
                 "CONTROL_RULE",
-                f"{self._stream}: the record at partition {record.partition}, offset "
+                f"{self._stream}: the record at partition {partition}, offset "
                 f"{record.offset} has no key; the last value of each key is what counts. Nothing "
                 "was written.",
             )
-        last = self._last.setdefault(record.partition, {})
+        last = self._last.setdefault(partition, {})
         if record.value is None:
             last.pop(record.key, None)
         else:
