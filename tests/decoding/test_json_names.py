@@ -27,9 +27,9 @@ pytestmark = pytest.mark.spark
 NAMES = ["é", "ключ", "日本", "🎉", "ü x", "naïve", "e\u0301", "plain"]
 WORKER = """
 import pickle, sys
-from tests.kit.errors import raised
-codec, kind, records = pickle.load(sys.stdin.buffer)
-column, reasons = codec.open(kind).decode(records)
+from exactum.formats.format import decoded
+reader, kind, records = pickle.load(sys.stdin.buffer)
+column, reasons = decoded(records, kind, reader())
 sys.stdout.buffer.write(pickle.dumps((column.to_pylist(), reasons)))
 """
 
@@ -40,7 +40,7 @@ def in_a_worker(given: Json, records: list[Any]) -> tuple[list[Any], dict[int, s
     texts = pa.array([json.dumps(one, ensure_ascii=False).encode() for one in records])
     ended = subprocess.run(
         [sys.executable, "-c", WORKER],
-        input=pickle.dumps((bound.codec, kind, texts)),
+        input=pickle.dumps((bound.reader, kind, texts)),
         capture_output=True,
         check=True,
         cwd=ROOT,

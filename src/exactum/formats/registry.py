@@ -16,8 +16,8 @@ from functools import cache, lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from exactum.errors import SettingRefused, Unavailable
-from exactum.formats.format import BadRecord
+from exactum.errors import ExactumError, SettingRefused, Unavailable
+from exactum.formats.format import BadRecord, Reader, reason_of
 from exactum.packages import not_installed
 
 NUMBER_BYTES, GUID_BYTES = 5, 17
@@ -42,6 +42,8 @@ TIMEOUT_S = 3.0
 """How long a registry may call a schema unknown that it knows: the one that answers may follow
 another one.
 """
+READERS_MAX = 1_000
+"""How many schemas a task remembers how to read."""
 WAITED_IDS_MAX = 1_000
 """Of how many ids a process remembers that it has waited for them."""
 CONTEXT = ":."
@@ -188,44 +190,63 @@ def reader_schema(at: RegistryAddress, subject: str | None, version: int | None)
     return found
 
 
-class Writers:
-    """The schemas that records were written with, by id. One for each task; what is known is kept
-    by the process, in its client.
+def registered(
+    at: RegistryAddress,
+    made: Callable[[SchemaText, Any], Reader],
+    place_of: Callable[[bytes, int], tuple[Any, int]] = lambda data, start: (None, start),
+) -> Reader:
+    """A reader of records with the id of the schema they were written with. One for each task.
+
+    ``made`` makes a reader of the values of a schema; BadRecord and any other error of it make the
+    records of that schema bad. ``place_of`` finds what else stands before a value, which ``made``
+    is given, and where the value begins.
 
     A schema never changes under its id; that an id is unknown is kept for the task only. The
     records of a task were there before it began, and their schemas before them, so one wait from
     then on is enough for all of its ids.
     """
+    until_s = time.monotonic() + TIMEOUT_S
 
-    def __init__(self, at: RegistryAddress) -> None:
-        self._at = at
-        self._known: dict[int | str, SchemaText | str] = {}
-        self._until_s = time.monotonic() + TIMEOUT_S
+    @lru_cache(READERS_MAX)
+    def reader_of(number: int | str, place: Any) -> Reader | str:
+        """Or why the records are bad."""
+        try:
+            schema = _writer(at, number, until_s)
+        except BadRecord as error:
+            return str(error)
+        try:
+            return made(schema, place)
+        except (ExactumError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001  (fastavro and protobuf have many of their own)
+            return f"its schema, id {number}, cannot be used: {reason_of(error)}"
 
-    def writer(self, number: int | str) -> SchemaText:
-        """
-        Raises:
-            BadRecord: the registry says that it does not know the id, also after a while; or the id
-                names a schema of another kind, or one with rules that change values.
-            Unavailable: the registry did not answer.
-        """
-        if number not in self._known:
-            self._known[number] = self._look(number)
-        found = self._known[number]
+    def read(data: bytes) -> Any:
+        number, start = schema_id(data)
+        place, start = place_of(data, start)
+        found = reader_of(number, place)
         if isinstance(found, str):
             raise BadRecord(found)
-        return found
+        return found(data[start:])
 
-    def _look(self, number: int | str) -> SchemaText | str:
-        """The schema, or why it makes a record bad."""
-        until_s = min(self._until_s, _first_asked_s(self._at, number) + TIMEOUT_S)
-        try:
-            ask = partial(_by_id, self._at, number)
-            found = _found(self._at, f"schema id {number}", ask, until_s)
-        except _Unknown as unknown:
-            return f"{unknown} is not known to the schema registry"
-        why = _unusable(self._at, found)
-        return f"its schema, id {number}, {why}" if why else found
+    return read
+
+
+def _writer(at: RegistryAddress, number: int | str, until_s: float) -> SchemaText:
+    """
+    Raises:
+        BadRecord: the registry says that it does not know the id, also after a while; or the id
+            names a schema of another kind, or one with rules that change values.
+        Unavailable: the registry did not answer.
+    """
+    until_s = min(until_s, _first_asked_s(at, number) + TIMEOUT_S)
+    try:
+        found = _found(at, f"schema id {number}", partial(_by_id, at, number), until_s)
+    except _Unknown as unknown:
+        raise BadRecord(f"{unknown} is not known to the schema registry") from None
+    if why := _unusable(at, found):
+        raise BadRecord(f"its schema, id {number}, {why}")
+    return found
 
 
 @cache

@@ -22,10 +22,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused
-from exactum.formats.avro_format import AvroCodec
+from exactum.formats.avro_format import Avro
 from exactum.formats.format import Bound, Format, arrow_type
 from exactum.formats.function_format import Function
-from exactum.formats.text_format import TextCodec
+from exactum.formats.text_format import String
 from exactum.spark.decoding.decode_task import BAD, DecodeTask, Decoding, null_reason, refusal_of
 from exactum.spark.jvm import frames
 from exactum.spark.jvm.frames import frame_of, logical_plan, node_names
@@ -133,7 +133,11 @@ def decode(
     bound = {name: one.bind() for name, one in given.items()}
     if is_connect(frame) and on_error == Policy.DEAD_LETTER.value:
         _refuse_unsteady(frame, given, bound)
-    if not _has_headers(frame) and any(map(_begins_as_an_id_may, bound.values())):
+    if not _has_headers(frame) and any(
+        bound[name].framed and isinstance(one, Avro) for name, one in given.items()
+    ):
+        # A value whose id is in a header may look as if it began with another: no JSON and no
+        # Protobuf does.
         raise FrameRefused(
             "DECODE_FRAME",
             "decode() needs the headers of records that are Avro with a registry: a schema's id "
@@ -143,7 +147,7 @@ def decode(
     nulls_are_bad = tuple(bound) if null_is_bad else ()
     if (timed := _with_null_times(frame)) is not None:
         frame, nulls_are_bad = timed, (*nulls_are_bad, "timestamp")
-    if all(isinstance(one.codec, TextCodec) for one in bound.values()):
+    if all(isinstance(one, String) for one in given.values()):
         marked, result = _text_marked(frame, list(bound), fail, nulls_are_bad)
     else:
         marked, result = _marked(frame, bound, fail, nulls_are_bad), dict[str, Column]()
@@ -155,13 +159,6 @@ def decode(
 
 def _has_headers(frame: DataFrame) -> bool:
     return dict(frame.dtypes).get("headers") == HEADERS
-
-
-def _begins_as_an_id_may(one: Bound) -> bool:
-    """Whether a value whose schema's id is in a header may look as if it began with another one: no
-    JSON and no Protobuf does.
-    """
-    return one.framed and isinstance(one.codec, AvroCodec)
 
 
 def _with_null_times(frame: DataFrame) -> DataFrame | None:
@@ -210,7 +207,7 @@ def _marked(
     for name, one in bound.items():
         outward = one.column
         header = f"__{name}_schema_id" if one.framed and has_headers else ""
-        decodings.append(Decoding(name, one.codec, arrow_type(outward, name), header))
+        decodings.append(Decoding(name, one.reader, arrow_type(outward, name), header))
         fields[name] = StructField(name, outward)
     schema = StructType([*fields.values(), StructField(BAD, BAD_TYPE)])
     task = DecodeTask(tuple(decodings), fail, nulls_are_bad)
