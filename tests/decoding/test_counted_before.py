@@ -147,9 +147,8 @@ def test_a_function_that_finds_another_record_bad(job: Job, broker: Broker, tmp_
             raise ValueError("not today")
         return value.decode()
 
-    frame = exactum.decode(
-        broker.frame(job.spark, source), flips, returns="string", on_error="dead_letter"
-    )
+    value = exactum.Function(flips, "string")
+    frame = exactum.decode(broker.frame(job.spark, source), value, on_error="dead_letter")
     exact = job.exactly_once(broker.sink(out), dead_letters=broker.sink(dead))
     check_query_error(job.run(chosen(frame), exact), EpochAborted, "1 records", "epoch 0", 1)
     assert broker.read(out) == broker.read(dead) == []

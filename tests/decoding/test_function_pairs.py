@@ -181,7 +181,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "array<int>": {**FIVES, "[None]": [None]},
     "array<int not null>": FIVES,
     "map<string,int>": {
-        **dict.fromkeys(WITH_A, [("a", 5)]),
+        **{name: [("a", 5)] for name in WITH_A},
         "{'a': None}": [("a", None)],
         "{'a': 5, 'b': 6}": [("a", 5), ("b", 6)],
         "{}": [],

@@ -428,8 +428,8 @@ def test_frames_that_cannot_be_decoded_are_refused(job: Job, broker: Broker) -> 
         exactum.decode(frame, value, on_error="ignore")
     with raised(SettingRefused, "DECODE_ARGUMENT", "value=", "key="):
         exactum.decode(frame)
-    with raised(SettingRefused, "DECODE_ARGUMENT", "returns="):
-        exactum.decode(frame, lambda data: data)
+    with raised(SettingRefused, "DECODE_ARGUMENT", "Function(f, returns)"):
+        exactum.decode(frame, lambda data: data)  # type: ignore[arg-type]
     with raised(SettingRefused, "DECODE_ARGUMENT", "value='json'"):
         exactum.decode(frame, "json")  # type: ignore[arg-type]
     with raised(SettingRefused, "DECODE_ARGUMENT", "value=<class", "String"):

@@ -15,12 +15,10 @@ from pyspark.sql import functions as f
 import exactum
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.kafka.requests import TopicRequests
-from exactum.local import LocalKafka
 from exactum.spark.source import groups
 from exactum.spark.source.groups import PAUSE_S
 from tests.kit.errors import check_query_error, raised
 from tests.kit.kafka.broker import Broker
-from tests.kit.source.source_stream import Topics
 from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -170,36 +168,20 @@ def test_two_sources_one_group(make_stream: Callable[[], Any], topics: Any, brok
     await_true(lambda: topics.committed(group, two) == {0: 3}, "the end of the other topic")
 
 
-@pytest.mark.deep
-def test_two_clusters_one_group_id(
+def test_one_group_id_for_two_ways_to_connect(
     make_stream: Callable[[], Any], broker: Broker, topics: Any
 ) -> None:
-    """Each cluster's group gets its own offsets, also of topics of one name. Two names of one
-    cluster are one cluster.
-    """
+    """It may mean two clusters, each with a group of that name: refused."""
     name, group = broker.topic("everywhere", partitions=1), "everywhere"
     topics.give(name, 3, partitions=1)
     stream = make_stream()
-    here = stream.read(name, group_id=group)
     port = broker.servers.rpartition(":")[2]
     by_name = exactum.read_kafka(
         stream.spark, name, bootstrap_servers=f"localhost:{port}", group_id=group
     )
-    error = stream.run(here.union(by_name))
-    check_query_error(error, SettingRefused, "GROUP_TWICE", f"'{name}'", f"'{group}'")
-    with LocalKafka() as other:
-        other.create_topic(name, partitions=1)
-        elsewhere = Topics(other)
-        elsewhere.give(name, 5, partitions=1)
-        there = exactum.read_kafka(
-            stream.spark, name, bootstrap_servers=other.bootstrap_servers, group_id=group
-        )
-        for both in (here.union(there), there.union(here)):  # whichever is the last
-            stream = make_stream()
-            assert stream.run(both) is None
-            assert len(stream.rows()) == 8
-            await_true(lambda: topics.committed(group, name) == {0: 3}, "the group here")
-            await_true(lambda: elsewhere.committed(group, name) == {0: 5}, "the group there")
+    error = stream.run(stream.read(name, group_id=group).union(by_name))
+    check_query_error(error, SettingRefused, "GROUP_TWICE", f"'{group}'")
+    assert stream.rows() == []
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -102,7 +102,7 @@ def test_stall_tracker() -> None:
     """A last stable offset that stands still below the high watermark is told of once, and so is
     its end.
     """
-    tracker, p = StallTracker(30), ("t", 0)
+    tracker, p = StallTracker(), ("t", 0)
     assert tracker.update({p: 5}, {p: 9}, 0) == ([], [])
     assert tracker.update({p: 6}, {p: 9}, 20) == ([], []), "it moved"
     assert tracker.update({p: 6}, {p: 10}, 49) == ([], [])

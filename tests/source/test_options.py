@@ -37,7 +37,6 @@ REFUSED: list[dict[str, Any]] = [
 ]
 ARGUMENTS: list[dict[str, Any]] = [
     *({"commit_offsets": value, "group_id": "g"} for value in ("no", 1)),
-    *({"stall_after_s": value} for value in (0, -1, "30", True, float("nan"))),
     {"topics": re.compile(r"(?P<a>x)(?P=a)")},
     {"spark": "local[2]"},
     {"spark": None},

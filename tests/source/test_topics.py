@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from exactum import events
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
-from exactum.spark.source import watch
+from exactum.spark.source import upstream_stall, watch
 from exactum.spark.source.options import Subscription
 from tests.kit.errors import check_query_error
 from tests.kit.kafka.broker import Broker
@@ -173,6 +173,7 @@ def test_open_transaction_upstream(
 ) -> None:
     """A transaction left open upstream is told of, with who holds it, and so is its end."""
     monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.5)
+    monkeypatch.setattr(upstream_stall, "STALL_AFTER_S", 1.0)
     name = broker.topic("stalled", partitions=2)
     topics.give(name, 3)
     settings = {
@@ -185,7 +186,7 @@ def test_open_transaction_upstream(
     producer.produce(name, b"held back", partition=1)
     producer.flush(WAIT_MAX_S)
     topics.give(name, 2)
-    query = stream.start(stream.read(name, stall_after_s=1), processingTime="100 milliseconds")
+    query = stream.start(stream.read(name), processingTime="100 milliseconds")
     try:
         stalled = [lambda e: isinstance(e, events.UpstreamStalled)]
         await_true(lambda: any(stalled[0](e) for e in stream.events), "the stall is told of")

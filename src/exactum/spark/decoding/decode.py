@@ -13,7 +13,7 @@ one that marks: no record is left out before it was looked at.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -80,10 +80,9 @@ class Policy(Enum):
 
 def decode(
     frame: DataFrame,
-    value: Format | Callable[[bytes], Any] | None = None,
-    key: Format | Callable[[bytes], Any] | None = None,
+    value: Format | None = None,
+    key: Format | None = None,
     *,
-    returns: Any = None,
     on_error: str = "fail",
     nulls: str = "keep",
 ) -> DataFrame:
@@ -94,10 +93,8 @@ def decode(
             timestamp, key and value as they came. Columns may be added and rows filtered out
             before.
         value: how values are read: ``String()``, ``Json(...)``, ``Avro(...)``, ``Protobuf(...)``,
-            ``Function(...)``, or a function from bytes to a value of the type ``returns``. None
-            leaves them as they are.
+            ``Function(...)``. None leaves them as they are.
         key: the same for keys.
-        returns: Spark's type, or its DDL, of what a plain function returns.
         on_error: what becomes of a bad record, key or value. "fail" (default): the query stops with
             ``RowsRefused`` that names topic, partition, offset and reason; nothing of the epoch is
             visible. "skip": it is left out and counted (``events.RowsSkipped``). "dead_letter": it
@@ -121,7 +118,7 @@ def decode(
     policy = _choice(on_error, "on_error", [one.value for one in Policy])
     null_is_bad = _choice(nulls, "nulls", ["keep", "error"]) == "error"
     given = {
-        name: _format(one, returns, name)
+        name: _format(one, name)
         for name, one in (("key", key), ("value", value))
         if one is not None
     }
@@ -163,7 +160,7 @@ def _has_headers(frame: DataFrame) -> bool:
 
 def _with_null_times(frame: DataFrame) -> DataFrame | None:
     """The frame with null for each timestamp that Spark cannot hold; None where such a record is an
-    error of the source: it makes rows, or the frame computes with timestamps.
+    error of the source: it makes rows, or something stands before the decoding.
     """
     if is_connect(frame):
         return None
@@ -323,21 +320,13 @@ def _refuse_unsteady(
         )
 
 
-def _format(given: Any, returns: Any, name: str) -> Format:
+def _format(given: Any, name: str) -> Format:
     if isinstance(given, Format) and not isinstance(given, type):
         return given
-    if callable(given) and not isinstance(given, type):
-        if returns is None:
-            raise SettingRefused(
-                "DECODE_ARGUMENT",
-                f"decode({name}=a function) needs the type that the function returns: returns='id "
-                "bigint, name string'.",
-            )
-        return Function(given, returns)
     raise SettingRefused(
         "DECODE_ARGUMENT",
         f"decode({name}={given!r}) is no format. Give exactum.String(), Json(...), Avro(...), "
-        "Protobuf(...), Function(...), or a function from bytes to a value.",
+        "Protobuf(...), or Function(f, returns) for a function from bytes to a value.",
     )
 
 

@@ -29,7 +29,6 @@ CHOSEN = PREFIX + "chosen"
 STOP = PREFIX + "stop.offsets"
 """``ColumnarKafka.java`` reads it."""
 CLIENT_PREFIX = PREFIX + "client."
-STALL_AFTER_S = 30.0
 Topics = str | Sequence[str] | re.Pattern[str] | Mapping[str, Sequence[int]]
 
 ISOLATION = "kafka.isolation.level"
@@ -294,7 +293,6 @@ class Chosen(msgspec.Struct, frozen=True):
     commit_offsets: bool = False
     word: str | None = None
     why: Mapping[str, str] = msgspec.field(default_factory=dict)
-    stall_after_s: float = STALL_AFTER_S
 
 
 class SourceOptions(Chosen, frozen=True):

@@ -5,7 +5,6 @@ holds.
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,6 @@ from exactum.spark.query import is_connect
 from exactum.spark.source import positions
 from exactum.spark.source.columnar import SPARKS, kafka_format, rows_format
 from exactum.spark.source.options import (
-    STALL_AFTER_S,
     SourceOptions,
     Subscription,
     Topics,
@@ -55,7 +53,6 @@ def read_kafka(
     stop: StopAt | None = None,
     auto_offset_reset: str = "earliest",
     commit_offsets: bool | None = None,
-    stall_after_s: float = STALL_AFTER_S,
     client: Mapping[str, object] | None = None,
     **options: object,
 ) -> DataFrame:
@@ -88,8 +85,6 @@ def read_kafka(
             (default), "latest", or "none": refused.
         commit_offsets: False: nothing is committed to the group. Default: as soon as there is a
             group id.
-        stall_after_s: how long an open transaction upstream may hold back a partition's readers
-            before ``events.UpstreamStalled`` tells of it; default 30 s.
         client: librdkafka's settings for what the driver asks the brokers, where they cannot be
             derived from the ``kafka.*`` options: ``{"security.protocol": "SASL_SSL",
             "ssl.ca.location": "ca.pem", ...}``.
@@ -114,7 +109,6 @@ def read_kafka(
     session: object = spark
     if not isinstance(session, SparkSession) and not is_connect(session):
         raise refused(f": spark={spark!r} must be a SparkSession, as exactum.local_session makes.")
-    _check_stall(stall_after_s)
     _check_group(group_id, auto_offset_reset, commit_offsets)
     begin = positions.checked_start(start, group_id)
     until = None if stop is None else positions.checked(stop, "stop", positions.STOP_WORDS)
@@ -144,7 +138,6 @@ def read_kafka(
         word=word,
         why=resolved.why,
         stop=end,
-        stall_after_s=stall_after_s,
         client=own,
     )
     return _load(
@@ -152,16 +145,6 @@ def read_kafka(
         {**chosen, "startingOffsets": resolved.starting_offsets, **ours.options()},
         bounded=end is not None,
     )
-
-
-def _check_stall(seconds: object) -> None:
-    """
-    Raises:
-        SettingRefused: it is no length of time.
-    """
-    plain = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not plain or not 0 < seconds < math.inf:  # type: ignore[operator]
-        raise refused(f": stall_after_s={seconds!r} must be a number of seconds above 0.")
 
 
 def _check_group(group_id: str | None, auto_offset_reset: str, commit_offsets: bool | None) -> None:

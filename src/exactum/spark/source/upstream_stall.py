@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 from exactum.kafka.transaction import Partition
 
+STALL_AFTER_S = 30.0
+"""How long an open transaction upstream may hold back a partition's readers before it is told."""
+
 
 @dataclass(frozen=True)
 class Stall:
@@ -30,8 +33,7 @@ class Stall:
 class StallTracker:
     """Remembers since when each partition stands still."""
 
-    def __init__(self, stall_after_s: float) -> None:
-        self._after_s = stall_after_s
+    def __init__(self) -> None:
         self._standing: dict[Partition, Stall] = {}
 
     def update(
@@ -49,7 +51,7 @@ class StallTracker:
             if gap <= 0:
                 continue
             since_s, told = (now_s, False) if before is None else (before.since_s, before.told)
-            late = now_s - since_s >= self._after_s
+            late = now_s - since_s >= STALL_AFTER_S
             self._standing[partition] = Stall(partition, offset, gap, since_s, told or late)
             if late and not told:
                 began.append(self._standing[partition])
