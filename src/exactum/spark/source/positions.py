@@ -12,19 +12,16 @@ All but Spark's words are resolved at once, on the driver, to an offset for each
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
 from exactum.checkpoint.offset_log import Offsets, as_argument, name_of, to_json
-from exactum.errors import SettingRefused, Unavailable
+from exactum.errors import SettingRefused
 from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests
 from exactum.kafka.transaction import Partition
 from exactum.spark.source.options import refused
-
-logger = logging.getLogger("exactum")
 
 OffsetMap = Mapping[str, Mapping[int, int]]
 Start = str | int | datetime | OffsetMap
@@ -39,11 +36,6 @@ EARLIEST_SENTINEL = -2
 """Spark's offset for "where the partition begins when the query starts": right even if retention
 moves it by then.
 """
-SETTLE_S = 8.0
-"""How long read_kafka waits for transactions upstream that are open, and hold readers back."""
-SETTLE_PAUSE_S = 0.2
-REPORTED_AFTER_S = 1.0
-"""How long it waits without a word."""
 CLOCK_SLACK_MS = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -181,42 +173,6 @@ class Positions:
     def beginnings(self) -> Offsets:
         return self.requests.offsets(self.partitions, EARLIEST, read_committed=self.read_committed)
 
-    def blocked(self, wanted: Offsets) -> dict[Partition, tuple[int, str]]:
-        """Partitions whose readers do not come as far as ``wanted`` within ``SETTLE_S``, because of
-        open transactions: where they come to, and whose that is, in words.
-        """
-        began_s, reported = time.monotonic(), False
-        while True:
-            ends = self.ends()
-            blocked = {p: ends[p] for p, offset in wanted.items() if ends[p] < offset}
-            waited_s = time.monotonic() - began_s
-            if not blocked or waited_s > SETTLE_S:
-                holders = self._holders(blocked) if blocked else {}
-                return {p: (end, holders.get(p, "")) for p, end in sorted(blocked.items())}
-            if waited_s > REPORTED_AFTER_S and not reported:
-                reported = True
-                logger.warning(
-                    "read_kafka waits up to %.0f s for the end of open transactions upstream: "
-                    "readers come to %s.",
-                    SETTLE_S,
-                    ", ".join(f"{name_of(p)} at {end}" for p, end in sorted(blocked.items())),
-                )
-            time.sleep(SETTLE_PAUSE_S)
-
-    def _holders(self, blocked: Offsets) -> dict[Partition, str]:
-        """Who holds readers back there, in words; none where the user may not see it."""
-        try:
-            found = self.requests.holders(blocked)
-        except (SettingRefused, Unavailable) as error:
-            logger.info("read_kafka: whose open transactions they are is not known: %s", error)
-            return {}
-        words: dict[Partition, str] = {}
-        for partition, holder in found.items():
-            words[partition] = f", by producer {holder.producer_id}"
-            if holder.transactional_id:
-                words[partition] += f" with transactional id {holder.transactional_id!r}"
-        return words
-
 
 @dataclass(frozen=True)
 class Resolved:
@@ -263,14 +219,15 @@ def resolved_start(start: Position, positions: Positions) -> Resolved:
 
 
 def _by_time(start: Moment, positions: Positions) -> dict[Partition, tuple[int, str]]:
-    wanted = positions.at_time(start.time_ms)
-    for partition, (end, whose) in positions.blocked(wanted).items():
-        raise _OutOfReach(
-            "SOURCE_START",
-            f"exactum refuses to start {name_of(partition)} at {wanted[partition]} (first record "
-            f"at or after {start.given}): an open transaction upstream holds readers back at {end}"
-            f"{whose}; start again when it has ended",
-        )
+    wanted, ends = positions.at_time(start.time_ms), positions.ends()
+    for partition, offset in sorted(wanted.items()):
+        if ends[partition] < offset:
+            raise _OutOfReach(
+                "SOURCE_START",
+                f"exactum refuses to start {name_of(partition)} at {offset} (first record at or "
+                f"after {start.given}): an open transaction upstream holds readers back at "
+                f"{ends[partition]}; start again when it has ended",
+            )
     last = positions.last()
     return {
         p: (
@@ -331,28 +288,11 @@ def resolved_stop(stop: Position, positions: Positions) -> Offsets:
 
     Raises:
         SettingRefused: offsets do not name every partition.
-        Unavailable: the cluster did not answer; or a transaction that is open holds readers back
-            before the end, or the time, for longer than it is waited for: a query that ended there
-            would have left out records that are committed, or will be.
+        Unavailable: the cluster did not answer.
     """
-    if not isinstance(stop, str | Moment):
-        return _of_all(stop, positions)
-    given = stop.given if isinstance(stop, Moment) else stop
-    wanted = positions.last() if isinstance(stop, str) else positions.at_time(stop.time_ms)
-    blocked = positions.blocked(wanted)
-    if blocked:
-        named = ", ".join(
-            f"{name_of(p)} at {end}, before {wanted[p]}{whose}"
-            for p, (end, whose) in blocked.items()
-        )
-        raise Unavailable(
-            f"read_kafka(stop={given!r}): open transactions upstream hold readers back ({named}), "
-            "so not all that lies before the stop can be read yet. Start again when they have "
-            "ended; Kafka's own kafka-transactions tool shows and aborts them. With offsets of all "
-            "partitions as the stop nobody waits here: the query does, unless its trigger is "
-            "availableNow."
-        )
-    return wanted
+    if isinstance(stop, Moment):
+        return positions.at_time(stop.time_ms)
+    return positions.ends() if isinstance(stop, str) else _of_all(stop, positions)
 
 
 def _of_all(given: Offsets, positions: Positions) -> Offsets:

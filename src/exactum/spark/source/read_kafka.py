@@ -76,9 +76,10 @@ def read_kafka(
             two words. Later partitions start at their beginning.
         stop: for a backfill: no batch reads past it, and a query that exactum starts ends when
             everything before it is in the sinks.
-            "latest" (the ends as of now, with what open transactions upstream hold back: their end
-            is waited for), a time as for ``start``, or the offsets of all partitions; the record at
-            the stop is the first that is not read. Partitions that come later are not read. A query
+            "latest" (as far as readers come now), a time as for ``start``, or the offsets of all
+            partitions; the record at the stop is the first that is not read. What an open
+            transaction upstream holds back before it is waited for, unless the trigger ends before.
+            Partitions that come later are not read. A query
             of several sources ends when all are bounded and read. A later start with another stop,
             or none, reads on. The driver needs exactum's jar, which ``local_session`` has.
         auto_offset_reset: where a partition begins for which the group has no offset: "earliest"
@@ -101,8 +102,7 @@ def read_kafka(
         SettingRefused: an option that would break the guarantee or contradicts the arguments, an
             unknown or impossible position, a topic that does not exist, or no connector (or with
             ``stop``, no jar of exactum's) on the class path.
-        Unavailable: the cluster did not answer within some seconds; or open transactions upstream
-            hold readers back before the ``stop``.
+        Unavailable: the cluster did not answer within some seconds.
     """
     if client is not None and not isinstance(client, Mapping):
         raise refused(f": client={client!r} must be a dictionary of librdkafka's settings.")
