@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.kit.decoding.format_cases import (
     framed,
     reason,
 )
+from tests.kit.decoding.records import zigzag
 from tests.kit.decoding.registry import Registry
 from tests.kit.errors import raised
 
@@ -275,3 +276,16 @@ def test_avro_of_two_fields_for_one_column_is_bad(spark: SparkSession, registry:
     for fields in (both, both[::-1]):
         number = registry.register("x", {"type": "record", "name": "R", "fields": fields})
         assert "two fields for value.b" in reason(given, framed(number) + b"\x02\x04")
+
+
+def test_dates_of_avro_are_of_the_years_1_to_9999(spark: SparkSession) -> None:
+    days = Avro({"type": "int", "logicalType": "date"})
+    first, last = (date(1, 1, 1) - date(1970, 1, 1)).days, (date.max - date(1970, 1, 1)).days
+    made, bad = decoded(days, [zigzag(one) for one in (first, last, first - 1, last + 1)])
+    assert (made[:2], sorted(bad)) == ([date.min, date.max], [2, 3])
+    micros = Avro({"type": "long", "logicalType": "timestamp-micros"})
+    end = (datetime.max.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(
+        microseconds=1
+    )
+    made, bad = decoded(micros, [zigzag(end), zigzag(end + 1)])
+    assert (made[0], list(bad)) == (datetime.max.replace(tzinfo=UTC), [1])

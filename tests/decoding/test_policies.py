@@ -347,28 +347,6 @@ def test_text_needs_no_python_and_has_the_same_policies(job: Job, broker: Broker
 
 
 @pytest.mark.deep
-def test_a_sink_with_rows_of_its_own_and_a_join_of_the_stream_with_itself(
-    job: Job, broker: Broker
-) -> None:
-    """Plans that read the decoded frame more than once still write each dead letter once."""
-    source, out, dead = broker.topic("in", partitions=2), broker.topic("out"), broker.topic("dead")
-    broker.produce(source, b"1", b"x", b"2", b"y")
-    frame = exactum.decode(
-        broker.frame(job.spark, source), exactum.Json("bigint"), on_error="dead_letter"
-    )
-    chosen = frame.select(f.col("value").cast("string").alias("value"))
-
-    def twice(given: DataFrame) -> DataFrame:
-        return given.join(given.groupBy().agg(f.count("*").alias("n")), how="cross").select("value")
-
-    sink = broker.sink(out, rows=twice)
-    letters = broker.sink(dead)
-    assert job.run(chosen.union(chosen), job.exactly_once(sink, dead_letters=letters)) is None
-    assert sorted(broker.values(out)) == [b"1", b"1", b"2", b"2"]
-    assert sorted(broker.values(dead)) == [b"x", b"y"]
-
-
-@pytest.mark.deep
 def test_a_registry_that_goes_away_stops_the_query_and_loses_nothing(
     job: Job, broker: Broker
 ) -> None:

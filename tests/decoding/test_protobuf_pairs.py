@@ -291,3 +291,42 @@ def test_oneofs(registry: Registry) -> None:
         given = Protobuf(class_of(with_two(exclusive=exclusive)), registry=registry.url)
         values, _ = decoded(given, [framed(number) + b"\0" + both for number in ids])
         assert values == [{"v": 5, "w": 7}, {"v": None, "w": 7}]
+
+
+def proto3(kind: str, label: str = "optional", *, presence: bool = False, **more: Any) -> Any:
+    file = file_with(kind, label, **more)
+    file.MergeFrom(descriptor_pb2.FileDescriptorProto(syntax="proto3"))
+    if presence:
+        message = file.message_type[0]
+        message.field[0].proto3_optional = True
+        message.field[0].oneof_index = 0
+        message.oneof_decl.add(name="_v")
+    return file
+
+
+def test_a_default_without_presence_is_not_written(registry: Registry) -> None:
+    """So it is what a field that was not set is: Protobuf itself reads it so."""
+    for kind, zero in (("int32", 0), ("string", "")):
+        written = proto3(kind)
+        number = registry.register(kind, written.SerializeToString(), "PROTOBUF")
+        data = framed(number) + b"\0" + class_of(written)(v=zero).SerializeToString()
+        for file, expected in (
+            (proto3(kind), zero),
+            (proto3(kind, presence=True), None),
+            (proto3(kind, "repeated"), []),
+        ):
+            given = Protobuf(class_of(file), registry=registry.url)
+            assert decoded(given, [data]) == ([{"v": expected}], {})
+
+
+def test_a_number_that_only_the_writers_enum_names(registry: Registry) -> None:
+    written = proto3("enum")
+    written.enum_type[0].value.add(name="SEVEN", number=7)
+    number = registry.register("v", written.SerializeToString(), "PROTOBUF")
+    data = framed(number) + b"\0" + class_of(written)(v=7).SerializeToString()
+    opened, closed = (
+        Protobuf(class_of(file), registry=registry.url)
+        for file in (proto3("enum"), file_with("enum"))
+    )
+    assert decoded(opened, [data]) == ([{"v": "7"}], {})
+    assert "closed enum" in decoded(closed, [data])[1][0]

@@ -4,10 +4,8 @@ they take into Python, and the same checkpoint.
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import time
-from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +23,7 @@ from tests.kit.source.columnar_ways import (
     PACKED,
     ROWS,
     WAYS,
+    WriterSink,
     give_large,
     notes_of,
     run,
@@ -103,16 +102,6 @@ def test_gaps_of_compaction(stream: Any, topics: Any, broker: Broker, way: str) 
     found = {row["offset"]: row["value"] for row in written(stream.out)}
     assert found[29] is None
     assert found.keys() >= {row["offset"] for row in rows.collect()}, "read later, compacted more"
-
-
-@pytest.mark.variants(1)
-def test_more_tasks_than_partitions(stream: Any, broker: Broker, way: str) -> None:
-    name = broker.topic("split", partitions=2)
-    expected = give(stream.broker, name, 50, 2)
-    assert run(stream, stream.read(name, minPartitions=5)) is None
-    assert [(r["partition"], r["offset"]) for r in written(stream.out)] == [
-        (r["partition"], r["offset"]) for r in expected
-    ]
 
 
 @pytest.mark.variants(1)
@@ -207,7 +196,7 @@ def test_a_task_that_fails_once(stream: Any, broker: Broker, way: str) -> None:
     """Its second try reads the same records."""
     name = broker.topic("retried", partitions=2)
     expected = give(stream.broker, name, 40, 2)
-    once = exactum.exactly_once(FailingSink(str(stream.out), format="parquet"))
+    once = exactum.exactly_once(WriterSink(str(stream.out), failing_once))
     notes_of(stream.out).mkdir()
     writer = stream.read(name).writeStream.trigger(availableNow=True)
     assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
@@ -215,26 +204,12 @@ def test_a_task_that_fails_once(stream: Any, broker: Broker, way: str) -> None:
     assert [row["value"] for row in written(stream.out)] == [row["value"] for row in expected]
 
 
-@dataclasses.dataclass(frozen=True)
-class FailingOnce:
-    writers: Any
-    folder: Path
-
-    def open(self, order: Any, task: Any) -> Any:
-        if task.attempt_number == 0:
-            (self.folder / f"failed-{task.partition_id}").touch()
-            raise ConnectionError("once")
-        return self.writers.open(order, task)
-
-
-class FailingSink(exactum.FileSink):
+def failing_once(opened: Any, order: Any, task: Any, folder: Path) -> Any:
     """Fails in every task's first try, and leaves a file for it."""
-
-    def open(self, run: Any, participant: str, columns: Any = ()) -> Any:
-        opened = super().open(run, participant, columns)
-        return dataclasses.replace(
-            opened, writers=FailingOnce(opened.writers, notes_of(self._path))
-        )
+    if task.attempt_number == 0:
+        (folder / f"failed-{task.partition_id}").touch()
+        raise ConnectionError("once")
+    return opened()
 
 
 LIVES = 4
@@ -327,54 +302,30 @@ def test_large_types(stream: Any, broker: Broker, packed_jobs: list[Any]) -> Non
 
 # ---- headers (all else of them: test_columnar_rows) ---------------------------------------------
 
-Headers = list[tuple[str, bytes | None]]
-MIXED: tuple[Headers, ...] = (
-    [],
-    [("a", b"1"), ("a", None), ("", b""), ("é€", b"\x00\xff")],
-    [("n" * 300, b"v" * 300)] * 20,
-    [("null", None)],
+
+@pytest.mark.parametrize(
+    ("header", "of_each", "records", "batches_min"),
+    [(("h", b"x" * 100_000), 5, 20, 2), (("", None), 1_000, 200, 5)],
+    ids=["large", "many that take no bytes"],
 )
-
-
-def give_headers(broker: Broker, topic: str, given: Sequence[Headers]) -> None:
-    producer = Producer({"bootstrap.servers": broker.servers})
-    for number, headers in enumerate(given):
-        key = (None, b"k")[number % 2]
-        producer.produce(topic, b"%d" % number, key, partition=0, headers=headers or None)
-    assert producer.flush(WAIT_MAX_S) == 0
-
-
 def test_headers_count_for_the_size_of_a_batch(
-    stream: Any, broker: Broker, packed_jobs: list[Any]
+    stream: Any,
+    broker: Broker,
+    packed_jobs: list[Any],
+    header: tuple[str, bytes | None],
+    of_each: int,
+    records: int,
+    batches_min: int,
 ) -> None:
-    """Small records with large headers do not come ten thousand at a time."""
+    """Small records with large headers do not come ten thousand at a time, nor those with many
+    headers, which are next to nothing to a broker, and many objects to whoever reads them.
+    """
     name = broker.topic("headers", partitions=1)
-    give_headers(stream.broker, name, [[("h", b"x" * 100_000)] * 5] * 20)
+    producer = Producer({"bootstrap.servers": broker.servers})
+    for _ in range(records):
+        producer.produce(name, b"x", partition=0, headers=[header] * of_each)
+    assert producer.flush(WAIT_MAX_S) == 0
     assert run(stream, stream.read(name, includeHeaders=True)) is None
-    assert [len(row["headers"]) for row in written(stream.out)] == [5] * 20
+    assert [len(row["headers"]) for row in written(stream.out)] == [of_each] * records
     assert packed_jobs
-    assert 2_000_000 < max(sizes(stream)) < 3_000_000
-
-
-def test_headers_without_a_byte_count_as_well(
-    stream: Any, broker: Broker, packed_jobs: list[Any]
-) -> None:
-    """Compressed they are next to nothing to a broker, and many objects to whoever reads them."""
-    name = broker.topic("headers", partitions=1)
-    give_headers(stream.broker, name, [[("", None)] * 1_000] * 200)
-    assert run(stream, stream.read(name, includeHeaders=True)) is None
-    assert [len(row["headers"]) for row in written(stream.out)] == [1_000] * 200
-    assert packed_jobs
-    assert len(sizes(stream)) > 4, "not all of them came at once"
-
-
-def test_from_topic_to_topic(stream: Any, broker: Broker, packed_jobs: list[Any]) -> None:
-    """A copy, exactly once: each record with its headers, in their order."""
-    source, target = broker.topic("headers", partitions=1), broker.topic("copied", partitions=1)
-    give_headers(stream.broker, source, [MIXED[n % len(MIXED)] for n in range(203)])
-    frame = stream.read(source, includeHeaders=True, maxOffsetsPerTrigger=60)
-    once = exactum.exactly_once(exactum.KafkaSink(target, bootstrap_servers=stream.broker.servers))
-    writer = frame.selectExpr("key", "value", "headers").writeStream.trigger(availableNow=True)
-    assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
-    assert broker.read(target) == broker.read(source)
-    assert len(packed_jobs) == 4
+    assert len(sizes(stream)) >= batches_min and max(sizes(stream)) < 3_200_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from confluent_kafka import Producer
 
 import exactum
 from tests.kit.kafka.broker import Broker
-from tests.kit.source.columnar_ways import MOVING, PACKED, notes_of, written
+from tests.kit.source.columnar_ways import MOVING, PACKED, WriterSink, notes_of, written
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S, await_true
 from tests.source.test_columnar import BY_PACKED
@@ -23,20 +22,14 @@ RECORDS = 12_000
 """Of a partition, in more than one batch of columns."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Held:
-    """Writers that stay in the middle of each task's first try until they are killed."""
-
-    writers: Any
-    folder: Path
-
-    def open(self, order: Any, task: Any) -> Any:
-        opened = self.writers.open(order, task)
-        return opened if task.attempt_number else HeldWriter(opened, self.folder)
+def held(opened: Any, order: Any, task: Any, folder: Path) -> Any:
+    return opened() if task.attempt_number else HeldWriter(opened(), folder)
 
 
 class HeldWriter:
-    """Names the task that it belongs to in a file, when it has written a batch."""
+    """Of a task's first try: it stays in the middle until it is killed. Names the task in a file
+    when it has written a batch.
+    """
 
     def __init__(self, writer: Any, folder: Path) -> None:
         self._writer = writer
@@ -52,12 +45,6 @@ class HeldWriter:
         (self._folder / str(context.taskAttemptId())).touch()
         time.sleep(120)
         raise TimeoutError("nobody has killed this task")
-
-
-class HeldSink(exactum.FileSink):
-    def open(self, run: Any, participant: str, columns: Any = ()) -> Any:
-        opened = super().open(run, participant, columns)
-        return dataclasses.replace(opened, writers=Held(opened.writers, notes_of(self._path)))
 
 
 def held_of(stream: Any) -> list[int]:
@@ -79,7 +66,7 @@ def test_a_task_that_is_killed(
     for partition in (0, 1):
         numbers = (b"%d" % number for number in range(partition, 2 * RECORDS, 2))
         broker.produce(name, *numbers, partition=partition)
-    sink = HeldSink(str(stream.out), format="parquet")
+    sink = WriterSink(stream.out, held)
     with configured(stream.spark, {"spark.exactum.coalesceSmallEpochs.enabled": "false"}):
         query = start(stream, stream.read(name), sink)
         await_true(lambda: len(held_of(stream)) == 2, "both tasks have begun")
