@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -34,13 +33,6 @@ def test_the_last_of_two_equal_keys_counts(
     given = Function(lambda _: dict(pairs), f"map<{key}, int>")
     (made,) = decoded(given, [b""])[0]
     assert [(one - expected, other) for one, other in made] == [(expected - expected, 2)]
-
-
-def test_nan_is_one_key(spark: SparkSession) -> None:
-    given = Function(lambda _: {float("nan"): 1, float("-nan"): 2}, "map<double, int>")
-    ((key, value),) = decoded(given, [b""])[0][0]
-    assert math.isnan(key) and value == 2
-    assert len(decoded(Json("map<double, int>"), [b'{"NaN": 1, "nan": 2}'])[0][0]) == 1
 
 
 def test_the_last_of_two_equal_decimals_counts_in_json(spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import NewPartitions
 from pyspark.sql import functions as f
 
 import exactum
-from exactum.errors import SettingRefused
+from exactum.errors import SettingRefused, Unavailable
 from exactum.spark.source import (
     columnar,
     watched_source,
@@ -171,9 +171,8 @@ def test_a_checkpoint_that_only_hadoop_finds(
 def test_stop_behind_an_open_transaction(
     make_stream: Callable[[], Any], topics: Any, broker: Broker
 ) -> None:
-    """ "latest" is as far as readers come. A time behind the transaction is waited for, by the query,
-    whose start reads on from the other stop without a gap. Readers of uncommitted records wait for
-    nobody.
+    """ "latest" is as far as readers come. A time behind the transaction is refused, to be tried again:
+    committed records would be left out. Readers of uncommitted records wait for nobody.
     """
     name, waits = broker.topic("open", partitions=2), {"processingTime": "0 seconds"}
     topics.give(name, 5)
@@ -184,10 +183,10 @@ def test_stop_behind_an_open_transaction(
         assert dirty.run(dirty.read(name, stop="latest", **level), **waits) is None
         assert stream.run(stream.read(name, stop="latest"), **waits) is None
         assert stream.rows() == [(name, p, o) for p, end in ((0, 5), (1, 10)) for o in range(end)]
-        query = stream.start(stream.read(name, stop=EPOCH_MS + 8000), **waits)
-        assert not query.awaitTermination(2), "it is not at its stop"
+        with raised(Unavailable, EPOCH_MS + 8000, f"{name}-0", 5):
+            stream.read(name, stop=EPOCH_MS + 8000)
         transaction.commit_transaction(WAIT_MAX_S)
-    assert stream.end(query) is None
+    assert stream.run(stream.read(name, stop=EPOCH_MS + 8000), **waits) is None
     assert stream.rows() == [(name, p, o) for p, end in ((0, 8), (1, 10)) for o in range(end)]
     assert len(dirty.rows()) == 21
 

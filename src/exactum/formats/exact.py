@@ -53,8 +53,6 @@ def fitter(kind: Any, atom: Rule, place: str = "value", *, null: bool = True) ->
         step = None if each is None else _items(each)
     elif pa.types.is_map(kind):
         both = inside(kind.key_field, place), inside(kind.item_field, place)
-        if pa.types.is_floating(kind.key_type):
-            both = _one_nan(both[0] or _same), both[1]
         step = None if both == (None, None) else _pairs(both[0] or _same, both[1] or _same)
     else:
         step = atom(kind, place)
@@ -88,14 +86,6 @@ def _pairs(key: Step, item: Step) -> Step:
         return list({key(one): item(other) for one, other in given}.items())
 
     return pairs
-
-
-def _one_nan(step: Step) -> Step:
-    def one(value: Any) -> Any:
-        made = step(value)
-        return math.nan if made != made else made  # which is equal to itself as an object alone
-
-    return one
 
 
 def _same(value: Any) -> Any:

@@ -33,6 +33,7 @@ _KEPT = (
     *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta),
 )
 """What msgspec leaves as it is, where it would make a text of it."""
+_OF_A_NETWORK = (ConnectionError, TimeoutError, FutureTimeoutError, gaierror, URLError)
 _CAUSES_MAX = 10
 _LATER = (408, 425, 429)
 _SERVER_ERRORS = 500
@@ -113,21 +114,14 @@ def _own_kind(value: Any) -> float:
     raise BadRecord(f"its value has a {type(value).__name__}, which no column takes")
 
 
-def _got_no_answer(error: BaseException) -> bool:
+def _got_no_answer(error: BaseException | None) -> bool:
     """Whether a network, and no record, is to blame. A client's own error may be around its."""
-    if isinstance(error, (ConnectionError, TimeoutError, FutureTimeoutError, gaierror)):
-        return True
-    if isinstance(error, HTTPError):  # an answer, but for those that say: later
-        return error.code in _LATER or error.code >= _SERVER_ERRORS
-    if isinstance(error, URLError) or getattr(error, "errno", None) in _UNREACHABLE:
-        return True
-    if not isinstance(error, OSError):
+    if not isinstance(error, OSError | FutureTimeoutError):
         return False
-    around = error.__cause__ or error.__context__
     for _ in range(_CAUSES_MAX):
-        if around is None:
-            return False
-        if isinstance(around, (ConnectionError, TimeoutError, gaierror)):
+        if isinstance(error, HTTPError):  # an answer, but for those that say: later
+            return error.code in _LATER or error.code >= _SERVER_ERRORS
+        if isinstance(error, _OF_A_NETWORK) or getattr(error, "errno", None) in _UNREACHABLE:
             return True
-        around = around.__cause__ or around.__context__
+        error = error and (error.__cause__ or error.__context__)
     return False

@@ -127,6 +127,8 @@ class AvroBytes:
 
     def blocks(self) -> Iterator[None]:
         while count := self.long():
+            if count == -(2**63):
+                raise NotWritten("a block of as many")
             if count < 0:
                 count = -count
                 self.long()

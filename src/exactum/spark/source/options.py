@@ -283,16 +283,11 @@ class Subscription:
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """What one call of ``read_kafka`` chose. ``source_id`` names the call, ``why`` tells by
-    partition (``orders-0``) why it starts where it does, ``word`` is a start that goes for all
-    partitions.
-    """
+    """What one call of ``read_kafka`` chose. ``source_id`` names the call."""
 
     source_id: str = ""
     group_id: str | None = None
     commit_offsets: bool = False
-    word: str | None = None
-    why: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class SourceOptions(Chosen, frozen=True):

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from exactum.checkpoint.offset_log import Offsets, as_argument, name_of, to_json
-from exactum.errors import SettingRefused
+from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests
 from exactum.kafka.transaction import Partition
 from exactum.spark.source.options import refused
@@ -37,6 +37,8 @@ EARLIEST_SENTINEL = -2
 moves it by then.
 """
 CLOCK_SLACK_MS = 1_000
+NAMED_MAX = 100
+"""How many partitions of a source the log names."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -176,14 +178,13 @@ class Positions:
 
 @dataclass(frozen=True)
 class Resolved:
-    """Spark's option ``startingOffsets``, and for each partition (``orders-0``) why it starts where
-    it does.
+    """Spark's option ``startingOffsets``; and in words, where each partition starts and why.
 
     ``refusal``: why a new query cannot begin there; None: it can.
     """
 
     starting_offsets: str
-    why: Mapping[str, str] = field(default_factory=dict)
+    where: str = ""
     refusal: str | None = None
 
 
@@ -211,10 +212,15 @@ def resolved_start(start: Position, positions: Positions) -> Resolved:
     except _OutOfReach as refusal:
         return Resolved(to_json({(str(refusal), 0): 0}), refusal=str(refusal))
     if not chosen:  # a pattern that nothing matches yet
-        return Resolved(EARLIEST)
+        return Resolved(EARLIEST, "partitions that come")
+    words = [
+        f"{name_of(p)} at {'its first record' if offset == EARLIEST_SENTINEL else offset} ({why})"
+        for p, (offset, why) in sorted(chosen.items())
+    ]
+    more = f" and {len(words) - NAMED_MAX} more partitions" if len(words) > NAMED_MAX else ""
     return Resolved(
         to_json({partition: offset for partition, (offset, _) in chosen.items()}),
-        {name_of(partition): why for partition, (_, why) in chosen.items()},
+        ", ".join(words[:NAMED_MAX]) + more,
     )
 
 
@@ -288,11 +294,20 @@ def resolved_stop(stop: Position, positions: Positions) -> Offsets:
 
     Raises:
         SettingRefused: offsets do not name every partition.
-        Unavailable: the cluster did not answer.
+        Unavailable: the cluster did not answer; or an open transaction holds readers back before
+            the time: a query that ended there would leave out what will be committed.
     """
-    if isinstance(stop, Moment):
-        return positions.at_time(stop.time_ms)
-    return positions.ends() if isinstance(stop, str) else _of_all(stop, positions)
+    if not isinstance(stop, Moment):
+        return positions.ends() if isinstance(stop, str) else _of_all(stop, positions)
+    wanted, ends = positions.at_time(stop.time_ms), positions.ends()
+    behind = [f"{name_of(p)} at {ends[p]}" for p, o in sorted(wanted.items()) if ends[p] < o]
+    if behind:
+        raise Unavailable(
+            f"read_kafka(stop={stop.given!r}): open transactions upstream hold readers back before "
+            f"that time ({', '.join(behind)}). Start again when they have ended, or give "
+            "offsets of all partitions as the stop, which the query waits for."
+        )
+    return wanted
 
 
 def _of_all(given: Offsets, positions: Positions) -> Offsets:

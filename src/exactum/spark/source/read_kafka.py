@@ -77,9 +77,8 @@ def read_kafka(
         stop: for a backfill: no batch reads past it, and a query that exactum starts ends when
             everything before it is in the sinks.
             "latest" (as far as readers come now), a time as for ``start``, or the offsets of all
-            partitions; the record at the stop is the first that is not read. What an open
-            transaction upstream holds back before it is waited for, unless the trigger ends before.
-            Partitions that come later are not read. A query
+            partitions; the record at the stop is the first that is not read. Partitions that come
+            later are not read. A query
             of several sources ends when all are bounded and read. A later start with another stop,
             or none, reads on. The driver needs exactum's jar, which ``local_session`` has.
         auto_offset_reset: where a partition begins for which the group has no offset: "earliest"
@@ -102,7 +101,8 @@ def read_kafka(
         SettingRefused: an option that would break the guarantee or contradicts the arguments, an
             unknown or impossible position, a topic that does not exist, or no connector (or with
             ``stop``, no jar of exactum's) on the class path.
-        Unavailable: the cluster did not answer within some seconds.
+        Unavailable: the cluster did not answer within some seconds; or an open transaction upstream
+            holds readers back before a ``stop`` that is a time.
     """
     if client is not None and not isinstance(client, Mapping):
         raise refused(f": client={client!r} must be a dictionary of librdkafka's settings.")
@@ -119,7 +119,7 @@ def read_kafka(
     }
     own = dict(as_texts(client or {}, {}, "read_kafka(client=)"))
     word = str(begin) if begin in positions.SPARKS_WORDS else None
-    resolved, end = Resolved(word or ""), None
+    resolved, end = Resolved(word or "", f"all partitions at {word}"), None
     with _asked(
         chosen, own, group_id, auto_offset_reset, needed=until is not None or word is None
     ) as found:
@@ -131,12 +131,12 @@ def read_kafka(
         logger.warning(
             "read_kafka: %s. A query that has a checkpoint goes on from there.", resolved.refusal
         )
+    else:
+        logger.info("read_kafka: a query without a checkpoint begins with %s", resolved.where)
     ours = SourceOptions(
         source_id=secrets.token_hex(8),
         group_id=group_id,
         commit_offsets=group_id is not None and commit_offsets is not False,
-        word=word,
-        why=resolved.why,
         stop=end,
         client=own,
     )
