@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 import exactum
@@ -24,11 +24,6 @@ from tests.kit.errors import check_query_error
 from tests.kit.kafka.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
-
-
-@pytest.fixture
-def job(spark: SparkSession, tmp_path: Path) -> Job:
-    return Job(spark, tmp_path / "check point")
 
 
 def chosen(frame: DataFrame) -> DataFrame:

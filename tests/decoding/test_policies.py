@@ -60,11 +60,6 @@ def stream(broker: Broker) -> Iterator[Poisoned]:
     server.close()
 
 
-@pytest.fixture
-def job(spark: SparkSession, tmp_path: Path) -> Job:
-    return Job(spark, tmp_path / "check point")
-
-
 def orders(spark: SparkSession, broker: Broker, stream: Poisoned, on_error: str) -> DataFrame:
     source = broker.frame(
         spark,
