@@ -1,4 +1,4 @@
-"""The Java client's settings in librdkafka's words, and what is told of transactions upstream."""
+"""The Java client's settings in librdkafka's words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from exactum.errors import SettingRefused
 from exactum.kafka.connection_settings import librdkafka_settings
-from exactum.spark.source.upstream_stall import StallTracker
 from tests.kit.errors import raised
 
 SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="b\\"c";'
@@ -96,25 +95,3 @@ def test_for_the_jvm_only(java: dict[str, str]) -> None:
         "bootstrap.servers": "x:1",
         **own,
     }
-
-
-def test_stall_tracker() -> None:
-    """A last stable offset that stands still below the high watermark is told of once, and so is
-    its end.
-    """
-    tracker, p = StallTracker(), ("t", 0)
-    assert tracker.update({p: 5}, {p: 9}, 0) == ([], [])
-    assert tracker.update({p: 6}, {p: 9}, 20) == ([], []), "it moved"
-    assert tracker.update({p: 6}, {p: 10}, 49) == ([], [])
-    (stall,), over = tracker.update({p: 6}, {p: 12}, 50)
-    assert (stall.partition, stall.last_stable_offset, stall.lso_gap, stall.since_s, over) == (
-        p,
-        6,
-        6,
-        20,
-        [],
-    )
-    assert tracker.update({p: 6}, {p: 13}, 99) == ([], [])
-    began, (ended,) = tracker.update({p: 13}, {p: 13}, 100)
-    assert (began, ended.since_s) == ([], 20)
-    assert tracker.update({p: 13}, {p: 13}, 200) == ([], [])

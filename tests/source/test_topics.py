@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from exactum import events
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.spark.runtime.spark_jars import FORMAT
-from exactum.spark.source import read_kafka, upstream_stall, watch
+from exactum.spark.source import lag, read_kafka, watch
 from exactum.spark.source.columnar import SPARKS
 from exactum.spark.source.options import Subscription
 from tests.kit.errors import check_query_error
@@ -175,7 +175,7 @@ def test_open_transaction_upstream(
 ) -> None:
     """A transaction left open upstream is told of, with who holds it, and so is its end."""
     monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.5)
-    monkeypatch.setattr(upstream_stall, "STALL_AFTER_S", 1.0)
+    monkeypatch.setattr(lag, "STALL_AFTER_S", 1.0)
     name = broker.topic("stalled", partitions=2)
     topics.give(name, 3)
     settings = {

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import exactum
-from exactum.spark.source import upstream_stall
+from exactum.spark.source import lag
 
 play = json.loads(sys.argv[1])
 brokers = play["bootstrap_servers"]
@@ -29,7 +29,7 @@ def on_event(event: exactum.events.Event) -> None:
 
 
 if __name__ == "__main__":
-    upstream_stall.STALL_AFTER_S = 2.0
+    lag.STALL_AFTER_S = 2.0
     spark = exactum.local_session("watched", **play["session"])
     numbers = exactum.read_kafka(
         spark,

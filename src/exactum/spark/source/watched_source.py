@@ -16,9 +16,8 @@ from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Run
 from exactum.spark.source.bounds import SourceRange
-from exactum.spark.source.lag import SourceLag, TopicState
+from exactum.spark.source.lag import SourceLag, StallTracker, TopicState
 from exactum.spark.source.options import SourceOptions
-from exactum.spark.source.upstream_stall import StallTracker
 
 logger = logging.getLogger("exactum")
 
