@@ -22,10 +22,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from exactum import Avro, Function, Json, Protobuf, String
-from exactum.errors import SettingRefused, Unavailable
-from exactum.formats.format import arrow_type
+from exactum.errors import RowsRefused, SettingRefused, Unavailable
+from exactum.formats.format import arrow_type, not_utf_8
+from exactum.spark.decoding.decode import _not_utf_8, _raised
+from exactum.spark.write.failure import carried_by
 from tests.kit.decoding.format_cases import (
     JSON_DDL,
     JSON_DECODED,
@@ -499,3 +502,38 @@ def test_a_msgspec_that_does_not_find_a_name_is_refused(
     monkeypatch.setattr(msgspec.json, "encode", lambda fields: json.dumps({"a": None}).encode())
     with raised(SettingRefused, "DECODE_TYPE", "é"):
         Json("a int, `é` int").bind()
+
+
+# ---- what Spark alone says of text that is not UTF-8, where nothing else is decoded -------------
+
+WRONG = [
+    b"\xfe",
+    b"ok\xc3",
+    b"\xef\xbf\xbd\xff",
+    "\ufffc\ufffd\u00e9\U0001f389".encode() + b"\xf0\x9f\x8e",
+    b"\xef\xbf\xff\xef\xbf\xbd",
+    b"a\xed\xa0\x80b",
+    b"\xf1\xef\xbf\xbd",
+    b"\xc0\x80",
+    b"\x80" * 3,
+]
+
+
+def test_the_place_is_that_which_python_finds(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(one,) for one in WRONG], "value binary")
+    made = [row[0] for row in rows.select(_not_utf_8(f.col("value"))).collect()]
+    for data, said in zip(WRONG, made, strict=True):
+        with pytest.raises(UnicodeDecodeError) as caught:
+            data.decode()
+        assert said == not_utf_8(caught.value)
+
+
+def test_the_refusal_has_the_code_of_a_bad_record(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [("t", 0, 7, b"\xfe")], "topic string, partition int, offset bigint, value binary"
+    )
+    (text,) = rows.select(_raised(_not_utf_8(f.col("value")))).first() or ()
+    error = carried_by(RuntimeError(text))
+    assert isinstance(error, RowsRefused)
+    assert error.code == "RECORD_BAD"
+    assert "t-0 at offset 7 cannot be decoded: it is not valid UTF-8: byte 0 is 0xfe" in str(error)

@@ -31,7 +31,6 @@ from exactum import Avro, Function, Json, Protobuf, String
 from exactum.formats import registry as registry_client
 from exactum.formats.format import arrow_type, decoded
 from tests.kit.decoding import records as made
-from tests.kit.decoding.messages import narrow_and_wide, narrow_or_wide
 from tests.kit.decoding.oracles import (
     NotWritten,
     is_avro_of,
@@ -40,6 +39,7 @@ from tests.kit.decoding.oracles import (
     same_number,
     varint_at,
 )
+from tests.kit.decoding.records import narrow_and_wide, narrow_or_wide
 from tests.kit.decoding.registry import Registry
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from tests.kit.decoding.format_cases import (
     proto_set,
     reason,
 )
-from tests.kit.decoding.messages import narrow_and_wide
+from tests.kit.decoding.records import narrow_and_wide
 from tests.kit.decoding.registry import Registry
 from tests.kit.errors import raised
 
