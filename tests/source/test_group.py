@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import logging
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as f
 
 import exactum
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.kafka.requests import TopicRequests
+from exactum.local import LocalKafka
 from exactum.spark.source import groups
 from exactum.spark.source.groups import PAUSE_S
 from tests.kit.errors import check_query_error, raised
 from tests.kit.kafka.broker import Broker
-from tests.kit.waiting import await_true
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -211,3 +214,72 @@ def test_a_group_that_has_members_is_named_as_such(
     finally:
         requests.close()
         member.close()
+
+
+# ---- commits from a process of their own, while the broker dies and comes back -------------------
+
+COMMITS = """
+import sys
+from exactum.errors import Unavailable
+from exactum.kafka.requests import TopicRequests
+from exactum.local import LocalKafka
+requests = TopicRequests({"bootstrap.servers": sys.argv[1]}, "here", timeout_ms=2000)
+offset = refused = 0
+while sys.stdin.readline():
+    offset += 1
+    while True:
+        try:
+            requests.commit_group("mirror", {("t", 0): offset})
+            break
+        except Unavailable:
+            refused += 1
+    print(offset, refused, flush=True)
+"""
+KILLS = 3
+DOWN_S = 2.5
+
+
+@pytest.mark.deep
+def test_the_coordinator_dies_in_the_middle_of_commits() -> None:
+    """The process lives (librdkafka's admin client ends it), waits no longer than it says, and
+    goes on committing.
+    """
+    with LocalKafka() as kafka:
+        kafka.create_topic("t", partitions=1)
+        command = [sys.executable, "-c", COMMITS, kafka.bootstrap_servers]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+
+            def ask() -> None:
+                process.stdin.write("commit\n")
+                process.stdin.flush()
+
+            def answer() -> tuple[int, int]:
+                line = process.stdout.readline()
+                assert line, f"the process ended with {process.wait()}"
+                offset, refused = map(int, line.split())
+                return offset, refused
+
+            try:
+                for number in range(1, KILLS + 1):
+                    ask()
+                    assert answer()[0] == 2 * number - 1
+                    kafka.kill()
+                    ask()
+                    time.sleep(DOWN_S)
+                    kafka.restart()
+                    offset, refused = answer()
+                    assert offset == 2 * number
+                    assert refused >= number, (
+                        "a commit while the broker is down is not done in time"
+                    )
+            finally:
+                process.stdin.close()
+            assert process.wait(WAIT_MAX_S) == 0
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "mirror"})
+        (cell,) = consumer.committed([TopicPartition("t", 0)], timeout=WAIT_MAX_S)
+        consumer.close()
+        assert cell.offset == 2 * KILLS
