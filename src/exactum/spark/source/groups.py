@@ -52,7 +52,7 @@ class GroupOffsets:
 
     def __init__(self, run: Run, sources: Sequence[WatchedSource]) -> None:
         self._run = run
-        self._sources = [source for source in sources if source.chosen.commit_offsets]
+        self._sources = [source for source in sources if source.chosen.group_id]
         self._groups: dict[int, _Group] = {}  # by source index; known from the first batch on
         self._changing, self._committing = threading.Lock(), threading.Lock()
 

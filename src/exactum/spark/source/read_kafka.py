@@ -135,8 +135,7 @@ def read_kafka(
         logger.info("read_kafka: a query without a checkpoint begins with %s", resolved.where)
     ours = SourceOptions(
         source_id=secrets.token_hex(8),
-        group_id=group_id,
-        commit_offsets=group_id is not None and commit_offsets is not False,
+        group_id=None if commit_offsets is False else group_id,
         stop=end,
         client=own,
     )

@@ -63,7 +63,7 @@ class Clients:
             if key not in self._made:
                 self._made[key] = TopicRequests(settings, where)
         except SettingRefused as error:
-            if chosen.commit_offsets:
+            if chosen.group_id:
                 raise
             logger.warning(
                 "Source %d is not watched for topics that change: %s", source.index, error
