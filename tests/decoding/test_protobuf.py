@@ -122,7 +122,9 @@ def test_protobuf_with_a_registry(spark: SparkSession, registry: Registry) -> No
         assert decoded(given, records) == ([PROTO_DECODED] * 2, {})
         assert "holds the message shop.Other" in reason(given, framed(number) + b"\x02\x02")
         assert "no message at [9]" in reason(given, framed(number) + b"\x02\x12")
-        assert "cut off" in reason(given, framed(number))
+        assert "no message at [-1]" in reason(given, framed(number) + b"\x02\x01")
+        assert "too short" in reason(given, framed(number))
+        assert "too short" in reason(given, framed(number) + b"\x02")
         assert "not known" in reason(given, framed(99) + b"\x00" + data)
 
 

@@ -90,34 +90,4 @@ def _reader(message: message_type.MessageType, place: RegistryAddress | None, ki
     def made(schema: SchemaText, indexes: tuple[int, ...]) -> Reader:
         return message_reader.reader(message_type.at(schema, indexes).descriptor(), read)
 
-    return exact.fitted(kind, registry.registered(place, made, _indexes))
-
-
-def _indexes(data: bytes, place: int) -> tuple[tuple[int, ...], int]:
-    """Where the message stands in its schema's file, and where its bytes begin."""
-    count, place = _varint(data, place)
-    if count == 0:
-        return (0,), place
-    indexes: list[int] = []
-    for _ in range(count):
-        index, place = _varint(data, place)
-        indexes.append(index)
-    return tuple(indexes), place
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A zigzag number and the place behind it; those that stand here are small and never
-    negative.
-    """
-    value = shift = 0
-    while True:
-        if place >= len(data) or shift > 28:
-            raise BadRecord("the record is cut off within the message's place in its schema")
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            break
-    if value & 1:
-        raise BadRecord("the message's place in its schema is negative")
-    return value >> 1, place
+    return exact.fitted(kind, registry.registered(place, made))

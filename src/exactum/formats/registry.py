@@ -8,8 +8,8 @@ believed only in its own words, and only when it says so for some seconds.
 
 from __future__ import annotations
 
+import io
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
@@ -20,8 +20,6 @@ from exactum.errors import ExactumError, SettingRefused, Unavailable
 from exactum.formats.format import BadRecord, Reader, reason_of
 from exactum.packages import not_installed
 
-NUMBER_BYTES, GUID_BYTES = 5, 17
-"""How long an id is, with its magic byte."""
 DESCRIPTORS = "serialized"
 """A form of Protobuf schemas."""
 DEFAULTS: Mapping[str, Any] = {
@@ -42,6 +40,8 @@ TIMEOUT_S = 3.0
 """How long a registry may call a schema unknown that it knows: the one that answers may follow
 another one.
 """
+FRAME_BYTES_MAX = 1_000
+"""How much stands before a value at most: hostile bytes are no number of a million digits."""
 READERS_MAX = 1_000
 """How many schemas a task remembers how to read."""
 WAITED_IDS_MAX = 1_000
@@ -121,26 +121,6 @@ def place(
     return made
 
 
-def schema_id(data: bytes) -> tuple[int | str, int]:
-    """The id of the writer's schema at the start of a record, a number or a GUID, and where it
-    ends.
-
-    Raises:
-        BadRecord: the record is not in the registry's wire format.
-    """
-    end = GUID_BYTES if data[:1] == b"\1" else NUMBER_BYTES
-    if data[:1] > b"\1":
-        raise BadRecord(
-            f"the magic byte is {data[0]}, not 0 or 1: not in the schema registry's wire format, "
-            "or its schema's id is in a header that is not read (includeHeaders=True)"
-        )
-    if len(data) < end:
-        raise BadRecord(f"{len(data)} bytes are too short for the schema registry's wire format")
-    if data[0]:
-        return str(uuid.UUID(bytes=data[1:end])), end
-    return int.from_bytes(data[1:end], "big"), end
-
-
 def with_ids(column: Any, headers: Any, name: str) -> Any:
     """The records with what stands in their last header ``name``, the id of a schema, before them;
     ``headers`` are those of Kafka as Spark has them.
@@ -191,24 +171,23 @@ def reader_schema(at: RegistryAddress, subject: str | None, version: int | None)
 
 
 def registered(
-    at: RegistryAddress,
-    made: Callable[[SchemaText, Any], Reader],
-    place_of: Callable[[bytes, int], tuple[Any, int]] = lambda data, start: (None, start),
+    at: RegistryAddress, made: Callable[[SchemaText, tuple[int, ...]], Reader]
 ) -> Reader:
     """A reader of records with the id of the schema they were written with. One for each task.
 
-    ``made`` makes a reader of the values of a schema; BadRecord and any other error of it make the
-    records of that schema bad. ``place_of`` finds what else stands before a value, which ``made``
-    is given, and where the value begins.
+    ``made`` makes a reader of the values of a schema, and of the message of Protobuf at a place in
+    it; BadRecord and any other error of it make those records bad.
 
     A schema never changes under its id; that an id is unknown is kept for the task only. The
     records of a task were there before it began, and their schemas before them, so one wait from
     then on is enough for all of its ids.
     """
+    from confluent_kafka.schema_registry.serde import SchemaId
+
     until_s = time.monotonic() + TIMEOUT_S
 
     @lru_cache(READERS_MAX)
-    def reader_of(number: int | str, place: Any) -> Reader | str:
+    def reader_of(number: int | str, place: tuple[int, ...]) -> Reader | str:
         """Or why the records are bad."""
         try:
             schema = _writer(at, number, until_s)
@@ -222,14 +201,28 @@ def registered(
             return f"its schema, id {number}, cannot be used: {reason_of(error)}"
 
     def read(data: bytes) -> Any:
-        number, start = schema_id(data)
-        place, start = place_of(data, start)
-        found = reader_of(number, place)
+        stream, frame = io.BytesIO(data[:FRAME_BYTES_MAX]), SchemaId(at.kind)
+        try:
+            frame.from_bytes(stream)
+        except Exception:  # noqa: BLE001  (it has some of its own, and struct's)
+            raise BadRecord(_unframed(data)) from None
+        number = frame.id if frame.guid is None else str(frame.guid)
+        found = reader_of(number, tuple(frame.message_indexes or ()))
         if isinstance(found, str):
             raise BadRecord(found)
-        return found(data[start:])
+        return found(data[stream.tell() :])
 
     return read
+
+
+def _unframed(data: bytes) -> str:
+    """Why a record is not in the registry's wire format."""
+    if data[:1] > b"\1":
+        return (
+            f"the magic byte is {data[0]}, not 0 or 1: not in the schema registry's wire format, "
+            "or its schema's id is in a header that is not read (includeHeaders=True)"
+        )
+    return f"{len(data)} bytes are too short for the schema registry's wire format"
 
 
 def _writer(at: RegistryAddress, number: int | str, until_s: float) -> SchemaText:
