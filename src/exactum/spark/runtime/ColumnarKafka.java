@@ -12,7 +12,6 @@ import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.metric.CustomMetric;
-import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -125,13 +124,8 @@ public final class ColumnarKafka implements TableProvider {
         }
 
         @Override
-        public CustomMetric[] supportedCustomMetrics() {
+        public CustomMetric[] supportedCustomMetrics() { // of Spark's reader, where it reads rows
             return scan.supportedCustomMetrics();
-        }
-
-        @Override
-        public CustomTaskMetric[] reportDriverMetrics() {
-            return scan.reportDriverMetrics();
         }
 
         @Override
