@@ -1,12 +1,15 @@
-"""A schema registry for each test of this folder."""
+"""A schema registry and a query for each test of this folder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from exactum.formats import registry as registry_client
+from tests.kit.decoding.decoded_stream import Job
 from tests.kit.decoding.registry import Registry
 
 
@@ -23,3 +26,8 @@ def registry() -> Iterator[Registry]:
     server = Registry()
     yield server
     server.close()
+
+
+@pytest.fixture
+def job(spark: SparkSession, tmp_path: Path) -> Job:
+    return Job(spark, tmp_path / "check point")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.kit.decoding.format_cases import (
     framed,
     reason,
 )
+from tests.kit.decoding.records import zigzag
 from tests.kit.decoding.registry import Registry
 from tests.kit.errors import raised
 
@@ -111,14 +112,8 @@ def test_avro_decimals_keep_every_digit(spark: SparkSession, registry: Registry)
 
 
 def test_avro_numbers_at_the_edges_of_64_bits(spark: SparkSession) -> None:
-    """Least as a value, and as the count of a block, which is none; bytes that look like it."""
-    least = b"\xff" * 9 + b"\x01"
-    longs, nested = {"type": "array", "items": "long"}, {"type": "map", "values": "long"}
-    for last in (b"\x01", b"\x03", b"\x81\x00"):  # the second and third are of more than 64 bits
-        count = b"\xff" * 9 + last
-        assert reason(Avro(longs), count + b"\x01\x02\x00\x00"), "no array of one number"
-        assert reason(Avro(longs), count + b"\x02" * 3)
-        assert reason(Avro(nested), count + b"\x01\x02\x02k\x00\x00"), "no map of one number"
+    """As values, and among the bytes of another one."""
+    least, longs = b"\xff" * 9 + b"\x01", {"type": "array", "items": "long"}
     values = [-(2**63), 2**63 - 1]
     assert decoded(Avro('"long"'), [least, b"\xfe" + least[1:]]) == (values, {})
     two = b"\x04" + least + b"\xfe" + least[1:] + b"\x00"
@@ -275,3 +270,16 @@ def test_avro_of_two_fields_for_one_column_is_bad(spark: SparkSession, registry:
     for fields in (both, both[::-1]):
         number = registry.register("x", {"type": "record", "name": "R", "fields": fields})
         assert "two fields for value.b" in reason(given, framed(number) + b"\x02\x04")
+
+
+def test_dates_of_avro_are_of_the_years_1_to_9999(spark: SparkSession) -> None:
+    days = Avro({"type": "int", "logicalType": "date"})
+    first, last = (date(1, 1, 1) - date(1970, 1, 1)).days, (date.max - date(1970, 1, 1)).days
+    made, bad = decoded(days, [zigzag(one) for one in (first, last, first - 1, last + 1)])
+    assert (made[:2], sorted(bad)) == ([date.min, date.max], [2, 3])
+    micros = Avro({"type": "long", "logicalType": "timestamp-micros"})
+    end = (datetime.max.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(
+        microseconds=1
+    )
+    made, bad = decoded(micros, [zigzag(end), zigzag(end + 1)])
+    assert (made[0], list(bad)) == (datetime.max.replace(tzinfo=UTC), [1])

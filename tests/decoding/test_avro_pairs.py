@@ -16,6 +16,7 @@ import pytest
 
 from exactum import Avro
 from tests.kit.decoding.format_cases import UTC, decoded, framed, reason
+from tests.kit.decoding.records import varint
 from tests.kit.decoding.registry import Registry
 
 pytestmark = pytest.mark.spark
@@ -42,10 +43,6 @@ def number(value: int) -> bytes:
     """Of bytes that are a decimal."""
     data = value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
     return varint(2 * len(data)) + data
-
-
-def varint(value: int) -> bytes:
-    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + varint(value >> 7)
 
 
 def after(**time: int) -> datetime:

@@ -7,15 +7,16 @@ from __future__ import annotations
 import functools
 import json
 import operator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 import exactum
-from exactum import KafkaSink, events
+from exactum import events
 from exactum.errors import EpochAborted
 from exactum.spark.decoding.bad_records import Bad, BadCount
 from tests.kit.decoding.decoded_stream import Job
@@ -23,11 +24,6 @@ from tests.kit.errors import check_query_error
 from tests.kit.kafka.broker import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
-
-
-@pytest.fixture
-def job(spark: SparkSession, tmp_path: Path) -> Job:
-    return Job(spark, tmp_path / "check point")
 
 
 def chosen(frame: DataFrame) -> DataFrame:
@@ -50,85 +46,80 @@ def persisted(frame: DataFrame) -> None:
     frame.count()
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("policy", ["dead_letter", pytest.param("skip", marks=pytest.mark.deep)])
+def twice(batch: DataFrame) -> DataFrame:
+    return batch.union(batch.where("value = '1'"))
+
+
+def half(batch: DataFrame) -> DataFrame:
+    return batch.orderBy("value").limit(batch.count() // 2)
+
+
+def counted(batch: DataFrame) -> DataFrame:
+    """What a view computes is computed of rows that are kept, so what is bad is counted once."""
+    return batch.join(batch.groupBy().count(), how="cross").select("value")
+
+
+def both(frame: DataFrame) -> DataFrame:
+    return chosen(frame).union(chosen(frame))
+
+
+@dataclass(frozen=True)
+class Way:
+    """In which a batch is computed: ``make`` of the decoded frame, ``before`` and ``around`` by a
+    function around exactum's, ``rows`` of the sink. ``out``: what the sink has then.
+    """
+
+    make: Callable[[DataFrame], DataFrame] = chosen
+    mode: str = "append"
+    before: Callable[[DataFrame], object] = lambda batch: None
+    around: Callable[[DataFrame], DataFrame] = lambda batch: batch
+    rows: Callable[[DataFrame], DataFrame] | None = None
+    out: tuple[bytes, ...] = (b"1", b"2")
+
+
+WAYS = {
+    "once": Way(),
+    "and again": Way(before=DataFrame.count),
+    "by Spark, before a shuffle": Way(shuffled),
+    "by a function that persists": Way(before=persisted),
+    "by a function, before a shuffle": Way(totals, "update", DataFrame.isEmpty),
+    "by a view": Way(rows=half, out=(b"1",)),
+    "twice": Way(around=twice, out=(b"1", b"1", b"2")),
+    "by two streams and a view": Way(both, rows=counted, out=(b"1", b"1", b"2", b"2")),
+}
+
+
+SEEN_TWICE = ("by a view", "twice", "by two streams and a view")
+"""Where what is only counted may be counted twice."""
+POLICIES = [("dead_letter", name) for name in WAYS]
+POLICIES += [("skip", name) for name in WAYS if name not in SEEN_TWICE]
+
+
 @pytest.mark.parametrize(
-    ("make", "mode", "before"),
+    ("policy", "name"),
     [
-        pytest.param(chosen, "append", None, id="never"),
-        pytest.param(chosen, "append", DataFrame.count, id="and again"),
-        pytest.param(shuffled, "append", None, id="by Spark, before a shuffle"),
-        pytest.param(chosen, "append", persisted, id="by a function that persists"),
-        pytest.param(totals, "update", DataFrame.isEmpty, id="by a function, before a shuffle"),
+        pytest.param(*one, marks=() if one == ("dead_letter", "by a view") else pytest.mark.deep)
+        for one in POLICIES
     ],
 )
-def test_each_is_told_of_once(
-    job: Job, broker: Broker, make: Any, mode: str, before: Any, policy: str
-) -> None:
-    source, out, dead = broker.topic("in", partitions=2), broker.topic("out"), broker.topic("dead")
+def test_each_is_told_of_once(job: Job, broker: Broker, policy: str, name: str) -> None:
+    way, (source, out, dead) = WAYS[name], map(broker.topic, ("in", "out", "dead"))
     broker.produce(source, b"1", b"x", b"2", b"y")
     frame = exactum.decode(broker.frame(job.spark, source), exactum.Json("bigint"), on_error=policy)
-    exact = job.exactly_once(broker.sink(out), dead_letters=broker.sink(dead)).for_each_batch(
-        checkpoint=job.checkpoint
-    )
+    exact = job.exactly_once(broker.sink(out, rows=way.rows), dead_letters=broker.sink(dead))
+    write = exact.for_each_batch(checkpoint=job.checkpoint)
 
     def each(batch: DataFrame, batch_id: int) -> None:
-        if before is not None:
-            before(batch)
-        exact(batch, batch_id)
+        way.before(batch)
+        write(way.around(batch), batch_id)
         batch.unpersist()
 
-    assert job.run(make(frame), each, mode) is None
-    assert sorted(broker.values(out)) == [b"1", b"2"]
+    assert job.run(way.make(frame), each, way.mode) is None
+    assert sorted(broker.values(out)) == sorted(way.out)
     if policy == "dead_letter":
         assert sorted(broker.values(dead)) == [b"x", b"y"]
     else:
         assert sum(job.seen(events.RowsSkipped).values()) == 2
-
-
-def test_views_that_compute_the_batch_wedge(job: Job, broker: Broker) -> None:
-    """What a view computes is computed of rows that are kept, so what is bad is counted once."""
-    source, out, few, dead = (
-        broker.topic("in", partitions=2),
-        broker.topic("out"),
-        broker.topic("few"),
-        broker.topic("dead"),
-    )
-    broker.produce(source, b"1", b"x", b"2", b"y")
-    frame = exactum.decode(
-        broker.frame(job.spark, source), exactum.Json("bigint"), on_error="dead_letter"
-    )
-
-    def half(batch: DataFrame) -> DataFrame:
-        return batch.orderBy("value").limit(batch.count() // 2)
-
-    def sink(name: str, **more: Any) -> KafkaSink:
-        return broker.sink(name, **more)
-
-    exact = job.exactly_once(sink(out), sink(few, rows=half), dead_letters=sink(dead))
-    assert job.run(chosen(frame), exact) is None
-    assert len(broker.read(few)) == 1
-    assert sorted(broker.values(dead)) == [b"x", b"y"]
-
-
-@pytest.mark.deep
-def test_a_frame_that_reads_the_batch_twice_wedges(job: Job, broker: Broker) -> None:
-    """Nothing is kept where no sink has a view, and each record is bad once all the same."""
-    source, out, dead = broker.topic("in", partitions=2), broker.topic("out"), broker.topic("dead")
-    broker.produce(source, b"1", b"x", b"2", b"y")
-    frame = exactum.decode(
-        broker.frame(job.spark, source), exactum.Json("bigint"), on_error="dead_letter"
-    )
-    exact = job.exactly_once(
-        broker.sink(out),
-        dead_letters=broker.sink(dead),
-    ).for_each_batch(checkpoint=job.checkpoint)
-
-    def each(batch: DataFrame, batch_id: int) -> None:
-        exact(batch.union(batch.where("value = '1'")), batch_id)
-
-    assert job.run(chosen(frame), each) is None
-    assert sorted(broker.values(dead)) == [b"x", b"y"]
 
 
 @pytest.mark.deep
@@ -147,9 +138,8 @@ def test_a_function_that_finds_another_record_bad(job: Job, broker: Broker, tmp_
             raise ValueError("not today")
         return value.decode()
 
-    frame = exactum.decode(
-        broker.frame(job.spark, source), flips, returns="string", on_error="dead_letter"
-    )
+    value = exactum.Function(flips, "string")
+    frame = exactum.decode(broker.frame(job.spark, source), value, on_error="dead_letter")
     exact = job.exactly_once(broker.sink(out), dead_letters=broker.sink(dead))
     check_query_error(job.run(chosen(frame), exact), EpochAborted, "1 records", "epoch 0", 1)
     assert broker.read(out) == broker.read(dead) == []

@@ -52,9 +52,7 @@ class Text(str, enum.Enum):
 
 
 class Zoned(datetime):
-    """As pandas has it: a time with nanoseconds."""
-
-    nanosecond = 1
+    """As that of pandas, which may have nanoseconds."""
 
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 5)  # noqa: DTZ001  (a time without zone is what is meant)
@@ -142,11 +140,11 @@ POINT: dict[str, Any] = {
     "inf": -math.inf,
     "nan": math.nan,
 }
-FIVES = {"[5]": [5], "(5,)": [5]}
+FIVES = {"[5]": [5], "(5,)": [5], "{5}": [5]}
 TEXTS = ("x", "1", "base64", "day text", "time text")
 WITH_A = ("{'a': 5}", "ordered", "{'a': 5, 'b': 6}", "data", "slots", "message")
 STRUCTS: dict[str, Any] = {name: {"a": 5} for name in WITH_A}
-WITHOUT_A = ("{'a': None}", "{None: 5}", "{}")
+WITHOUT_A = ("{'a': None}", "{}")
 RIGHT: dict[str, dict[str, Any]] = {
     "string": {**{name: VALUES[name] for name in TEXTS}, "an enum's x": "x"},
     "binary": dict.fromkeys(("bytes", "bytearray", "view"), b"ab"),
@@ -183,8 +181,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "array<int>": {**FIVES, "[None]": [None]},
     "array<int not null>": FIVES,
     "map<string,int>": {
-        "{'a': 5}": [("a", 5)],
-        "ordered": [("a", 5)],
+        **{name: [("a", 5)] for name in WITH_A},
         "{'a': None}": [("a", None)],
         "{'a': 5, 'b': 6}": [("a", 5), ("b", 6)],
         "{}": [],
@@ -212,7 +209,7 @@ def test_each_value_is_the_same_in_its_column_or_bad(spark: SparkSession, kind: 
             assert is_same(values[0], expected[name]), name
         else:
             assert values == [None], (name, values)
-            assert reasons[0].startswith(("value", "a")), (name, reasons)
+            assert list(reasons) == [0], name
 
 
 @pytest.mark.parametrize("kind", RIGHT)
@@ -230,7 +227,7 @@ def test_values_are_the_same_beside_each_other(spark: SparkSession, kind: str) -
             assert row not in reasons, (name, reasons[row])
             assert is_same(found[row]["a"][0][0][1], expected[name]), name
         else:
-            assert reasons[row].startswith("a"), "the place is named"
+            assert found[row] is None and reasons[row], name
 
 
 def is_same(found: Any, expected: Any) -> bool:

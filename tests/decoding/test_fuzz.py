@@ -29,9 +29,8 @@ from pyspark.sql import types as t
 
 from exactum import Avro, Function, Json, Protobuf, String
 from exactum.formats import registry as registry_client
-from exactum.formats.format import arrow_type
+from exactum.formats.format import arrow_type, decoded
 from tests.kit.decoding import records as made
-from tests.kit.decoding.messages import narrow_and_wide, narrow_or_wide
 from tests.kit.decoding.oracles import (
     NotWritten,
     is_avro_of,
@@ -40,6 +39,7 @@ from tests.kit.decoding.oracles import (
     same_number,
     varint_at,
 )
+from tests.kit.decoding.records import narrow_and_wide, narrow_or_wide
 from tests.kit.decoding.registry import Registry
 
 pytestmark = pytest.mark.slow
@@ -165,7 +165,7 @@ def fuzz(seed: int, records: int) -> None:
 
 def fuzz_one(name: str, case: Case, seed: int, records: int) -> None:
     bound = case.given.bind()
-    decoder = bound.codec.open(arrow_type(bound.column, name))
+    kind, reader = arrow_type(bound.column, name), bound.reader()
     seen = good = 0
 
     @hypothesis.seed(seed)
@@ -181,7 +181,7 @@ def fuzz_one(name: str, case: Case, seed: int, records: int) -> None:
         batch = [made.spoiled(case.make, one) for one in drawn]
         Path("batch").write_text(f"{name} {batch!r}")
         began = time.monotonic()
-        column, reasons = decoder.decode(pa.array([*batch, None], pa.binary()))
+        column, reasons = decoded(pa.array([*batch, None], pa.binary()), kind, reader)
         assert time.monotonic() - began < BATCH_S_MAX, f"{name}: a batch took too long"
         column.validate(full=True)
         for row, data in enumerate(batch):

@@ -442,8 +442,8 @@ FAULTS = (
         "a group is committed before the batch stands",
         GROUP,
         "spark/source/groups.py",
-        "        self._find_groups()\n        self._refuse_shared(ends)\n",
-        "        self._find_groups()\n        self._refuse_shared(ends)\n        self.done(ends)\n",
+        "        self._refuse_shared(ends)\n",
+        "        self._refuse_shared(ends)\n        self.done(ends)\n",
         ("tests/source/test_group.py",),
     ),
     Fault(

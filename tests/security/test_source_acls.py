@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from exactum import events
 from exactum.errors import SettingRefused
-from exactum.spark.source import watch
+from exactum.spark.source import lag, watch
 from tests.kit.errors import check_query_error
 from tests.kit.security.rights import SECURED, Right, add_users, documented, refused
 from tests.kit.servers.kafka_cluster import KafkaCluster
@@ -235,6 +235,7 @@ def test_who_holds_readers_back(source: Source, user: str, monkeypatch: pytest.M
     producer id alone.
     """
     monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.5)
+    monkeypatch.setattr(lag, "STALL_AFTER_S", 0.5)
     cluster = source.cluster
     login = {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}
     producer = Producer({**login, "transactional.id": UPSTREAM})
@@ -242,7 +243,7 @@ def test_who_holds_readers_back(source: Source, user: str, monkeypatch: pytest.M
     producer.begin_transaction()
     producer.produce(TOPIC, b"held back")
     assert producer.flush(WAIT_S) == 0
-    stream, frame = source.stream(user, stall_after_s=0.5)
+    stream, frame = source.stream(user)
     query = stream.start(frame, processingTime="100 milliseconds")
     try:
         stalls = lambda: [e for e in stream.events if isinstance(e, events.UpstreamStalled)]  # noqa: E731

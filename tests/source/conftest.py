@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,22 +38,6 @@ def make_stream(spark: SparkSession, kafka: LocalKafka, tmp_path: Path) -> Calla
 @pytest.fixture
 def stream(make_stream: Callable[[], Stream]) -> Stream:
     return make_stream()
-
-
-@pytest.fixture
-def begins(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """What the log said about where sources begin, since the last call."""
-    caplog.set_level("INFO", "exactum")
-
-    def take() -> list[str]:
-        found = [
-            re.sub(r"^query .*?: source (\d+) begins with ", r"\1: ", r.getMessage())
-            for r in caplog.records
-        ]
-        caplog.clear()
-        return [line for line in found if re.match(r"\d+: ", line)]
-
-    return take
 
 
 # Spark's rows are the way that the other tests of the source take as well.

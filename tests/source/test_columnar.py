@@ -4,10 +4,9 @@ they take into Python, and the same checkpoint.
 
 from __future__ import annotations
 
-import dataclasses
 import random
+import sys
 import time
-from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,13 +24,14 @@ from tests.kit.source.columnar_ways import (
     PACKED,
     ROWS,
     WAYS,
+    WriterSink,
     give_large,
     notes_of,
     run,
     written,
 )
 from tests.kit.spark.torn_stream import configured
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -103,16 +103,6 @@ def test_gaps_of_compaction(stream: Any, topics: Any, broker: Broker, way: str) 
     found = {row["offset"]: row["value"] for row in written(stream.out)}
     assert found[29] is None
     assert found.keys() >= {row["offset"] for row in rows.collect()}, "read later, compacted more"
-
-
-@pytest.mark.variants(1)
-def test_more_tasks_than_partitions(stream: Any, broker: Broker, way: str) -> None:
-    name = broker.topic("split", partitions=2)
-    expected = give(stream.broker, name, 50, 2)
-    assert run(stream, stream.read(name, minPartitions=5)) is None
-    assert [(r["partition"], r["offset"]) for r in written(stream.out)] == [
-        (r["partition"], r["offset"]) for r in expected
-    ]
 
 
 @pytest.mark.variants(1)
@@ -207,7 +197,7 @@ def test_a_task_that_fails_once(stream: Any, broker: Broker, way: str) -> None:
     """Its second try reads the same records."""
     name = broker.topic("retried", partitions=2)
     expected = give(stream.broker, name, 40, 2)
-    once = exactum.exactly_once(FailingSink(str(stream.out), format="parquet"))
+    once = exactum.exactly_once(WriterSink(str(stream.out), failing_once))
     notes_of(stream.out).mkdir()
     writer = stream.read(name).writeStream.trigger(availableNow=True)
     assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
@@ -215,26 +205,12 @@ def test_a_task_that_fails_once(stream: Any, broker: Broker, way: str) -> None:
     assert [row["value"] for row in written(stream.out)] == [row["value"] for row in expected]
 
 
-@dataclasses.dataclass(frozen=True)
-class FailingOnce:
-    writers: Any
-    folder: Path
-
-    def open(self, order: Any, task: Any) -> Any:
-        if task.attempt_number == 0:
-            (self.folder / f"failed-{task.partition_id}").touch()
-            raise ConnectionError("once")
-        return self.writers.open(order, task)
-
-
-class FailingSink(exactum.FileSink):
+def failing_once(opened: Any, order: Any, task: Any, folder: Path) -> Any:
     """Fails in every task's first try, and leaves a file for it."""
-
-    def open(self, run: Any, participant: str, columns: Any = ()) -> Any:
-        opened = super().open(run, participant, columns)
-        return dataclasses.replace(
-            opened, writers=FailingOnce(opened.writers, notes_of(self._path))
-        )
+    if task.attempt_number == 0:
+        (folder / f"failed-{task.partition_id}").touch()
+        raise ConnectionError("once")
+    return opened()
 
 
 LIVES = 4
@@ -327,54 +303,137 @@ def test_large_types(stream: Any, broker: Broker, packed_jobs: list[Any]) -> Non
 
 # ---- headers (all else of them: test_columnar_rows) ---------------------------------------------
 
-Headers = list[tuple[str, bytes | None]]
-MIXED: tuple[Headers, ...] = (
-    [],
-    [("a", b"1"), ("a", None), ("", b""), ("é€", b"\x00\xff")],
-    [("n" * 300, b"v" * 300)] * 20,
-    [("null", None)],
+
+@pytest.mark.parametrize(
+    ("header", "of_each", "records", "batches_min"),
+    [(("h", b"x" * 100_000), 5, 20, 2), (("", None), 1_000, 200, 5)],
+    ids=["large", "many that take no bytes"],
 )
-
-
-def give_headers(broker: Broker, topic: str, given: Sequence[Headers]) -> None:
-    producer = Producer({"bootstrap.servers": broker.servers})
-    for number, headers in enumerate(given):
-        key = (None, b"k")[number % 2]
-        producer.produce(topic, b"%d" % number, key, partition=0, headers=headers or None)
-    assert producer.flush(WAIT_MAX_S) == 0
-
-
 def test_headers_count_for_the_size_of_a_batch(
-    stream: Any, broker: Broker, packed_jobs: list[Any]
+    stream: Any,
+    broker: Broker,
+    packed_jobs: list[Any],
+    header: tuple[str, bytes | None],
+    of_each: int,
+    records: int,
+    batches_min: int,
 ) -> None:
-    """Small records with large headers do not come ten thousand at a time."""
+    """Small records with large headers do not come ten thousand at a time, nor those with many
+    headers, which are next to nothing to a broker, and many objects to whoever reads them.
+    """
     name = broker.topic("headers", partitions=1)
-    give_headers(stream.broker, name, [[("h", b"x" * 100_000)] * 5] * 20)
+    producer = Producer({"bootstrap.servers": broker.servers})
+    for _ in range(records):
+        producer.produce(name, b"x", partition=0, headers=[header] * of_each)
+    assert producer.flush(WAIT_MAX_S) == 0
     assert run(stream, stream.read(name, includeHeaders=True)) is None
-    assert [len(row["headers"]) for row in written(stream.out)] == [5] * 20
+    assert [len(row["headers"]) for row in written(stream.out)] == [of_each] * records
     assert packed_jobs
-    assert 2_000_000 < max(sizes(stream)) < 3_000_000
+    assert len(sizes(stream)) >= batches_min and max(sizes(stream)) < 3_200_000
 
 
-def test_headers_without_a_byte_count_as_well(
-    stream: Any, broker: Broker, packed_jobs: list[Any]
+# ---- tasks that are killed in the middle, or read from a slow broker ----------------------------
+
+RECORDS = 12_000
+"""Of a partition, in more than one batch of columns."""
+
+
+def held(opened: Any, order: Any, task: Any, folder: Path) -> Any:
+    return opened() if task.attempt_number else HeldWriter(opened(), folder)
+
+
+class HeldWriter:
+    """Of a task's first try: it stays in the middle until it is killed. Names the task in a file
+    when it has written a batch.
+    """
+
+    def __init__(self, writer: Any, folder: Path) -> None:
+        self._writer = writer
+        self._folder = folder
+        self.prepare, self.abort = writer.prepare, writer.abort
+
+    def write(self, batch: Any) -> Any:
+        from pyspark import TaskContext
+
+        self._writer.write(batch)
+        context = TaskContext.get()
+        assert context is not None
+        (self._folder / str(context.taskAttemptId())).touch()
+        time.sleep(120)
+        raise TimeoutError("nobody has killed this task")
+
+
+def held_of(stream: Any) -> list[int]:
+    return [int(note.name) for note in notes_of(stream.out).iterdir()]
+
+
+def start(stream: Any, frame: Any, sink: Any) -> Any:
+    notes_of(stream.out).mkdir()
+    once = exactum.exactly_once(sink)
+    return once.start(frame.writeStream.trigger(availableNow=True), checkpoint=stream.checkpoint)
+
+
+@pytest.mark.deep
+def test_a_task_that_is_killed(
+    stream: Any, broker: Broker, packed_jobs: list[Any], way: str
 ) -> None:
-    """Compressed they are next to nothing to a broker, and many objects to whoever reads them."""
-    name = broker.topic("headers", partitions=1)
-    give_headers(stream.broker, name, [[("", None)] * 1_000] * 200)
-    assert run(stream, stream.read(name, includeHeaders=True)) is None
-    assert [len(row["headers"]) for row in written(stream.out)] == [1_000] * 200
-    assert packed_jobs
-    assert len(sizes(stream)) > 4, "not all of them came at once"
+    """Both tasks have written a part of their records: other tries write all of them, once."""
+    name = broker.topic("killed", partitions=2)
+    for partition in (0, 1):
+        numbers = (b"%d" % number for number in range(partition, 2 * RECORDS, 2))
+        broker.produce(name, *numbers, partition=partition)
+    sink = WriterSink(stream.out, held)
+    with configured(stream.spark, {"spark.exactum.coalesceSmallEpochs.enabled": "false"}):
+        query = start(stream, stream.read(name), sink)
+        await_true(lambda: len(held_of(stream)) == 2, "both tasks have begun")
+    scala = stream.spark.sparkContext._jsc.sc()
+    for task in held_of(stream):
+        assert scala.killTaskAttempt(task, True, "by the test")
+    assert stream.end(query) is None
+    assert [(row["partition"], row["offset"]) for row in written(stream.out)] == [
+        (partition, offset) for partition in range(2) for offset in range(RECORDS)
+    ]
+    assert bool(packed_jobs) == (way in (PACKED, MOVING))
 
 
-def test_from_topic_to_topic(stream: Any, broker: Broker, packed_jobs: list[Any]) -> None:
-    """A copy, exactly once: each record with its headers, in their order."""
-    source, target = broker.topic("headers", partitions=1), broker.topic("copied", partitions=1)
-    give_headers(stream.broker, source, [MIXED[n % len(MIXED)] for n in range(203)])
-    frame = stream.read(source, includeHeaders=True, maxOffsetsPerTrigger=60)
-    once = exactum.exactly_once(exactum.KafkaSink(target, bootstrap_servers=stream.broker.servers))
-    writer = frame.selectExpr("key", "value", "headers").writeStream.trigger(availableNow=True)
-    assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
-    assert broker.read(target) == broker.read(source)
-    assert len(packed_jobs) == 4
+@BY_PACKED
+def test_a_slow_broker(stream: Any, broker: Broker, way: str) -> None:
+    """A task that is given a record a second ends with its query, though its batch is not full."""
+    name = broker.topic("slow", partitions=1)
+    producer = Producer({"bootstrap.servers": stream.broker.servers})
+    for _ in range(120):  # each a batch of its own, of which the broker gives one at a time
+        producer.produce(name, b"x")
+        producer.flush(WAIT_MAX_S)
+    slow = {
+        "kafka.max.partition.fetch.bytes": 1,
+        "kafka.fetch.min.bytes": 1_000_000,
+        "kafka.fetch.max.wait.ms": 1_000,
+    }
+    frame = stream.read(name, **slow)
+    query = start(stream, frame, exactum.FileSink(str(stream.out), format="parquet"))
+    await_true(lambda: running(stream.spark) == 1, "the task reads")
+    query.stop(now=True)
+    await_true(lambda: running(stream.spark) == 0, "the task ended", timeout_s=60)
+
+
+def running(spark: Any) -> int:
+    """Tasks of this process."""
+    (here,) = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    return int(here.numRunningTasks())
+
+
+@pytest.mark.variants(1)
+def test_the_python_that_spark_sql_is_given(
+    stream: Any, broker: Broker, tmp_path: Path, way: str, packed_jobs: list[Any]
+) -> None:
+    """Which Python runs the tasks: the context's own may lack exactum, or have another one."""
+    name = broker.topic("python", partitions=2)
+    expected = give(stream.broker, name, 5, 2)
+    python, seen = tmp_path / "python", tmp_path / "seen"
+    python.write_text(f'#!/bin/sh\ntouch {seen}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with configured(stream.spark, {"spark.sql.execution.pyspark.python": str(python)}):
+        assert run(stream, stream.read(name)) is None
+    assert [row["offset"] for row in written(stream.out)] == [row["offset"] for row in expected]
+    assert seen.exists()
+    assert bool(packed_jobs) == (way in (PACKED, MOVING))

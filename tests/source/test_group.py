@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as f
 
 import exactum
@@ -20,8 +22,7 @@ from exactum.spark.source import groups
 from exactum.spark.source.groups import PAUSE_S
 from tests.kit.errors import check_query_error, raised
 from tests.kit.kafka.broker import Broker
-from tests.kit.source.source_stream import Topics
-from tests.kit.waiting import await_true
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -170,36 +171,20 @@ def test_two_sources_one_group(make_stream: Callable[[], Any], topics: Any, brok
     await_true(lambda: topics.committed(group, two) == {0: 3}, "the end of the other topic")
 
 
-@pytest.mark.deep
-def test_two_clusters_one_group_id(
+def test_one_group_id_for_two_ways_to_connect(
     make_stream: Callable[[], Any], broker: Broker, topics: Any
 ) -> None:
-    """Each cluster's group gets its own offsets, also of topics of one name. Two names of one
-    cluster are one cluster.
-    """
+    """It may mean two clusters, each with a group of that name: refused."""
     name, group = broker.topic("everywhere", partitions=1), "everywhere"
     topics.give(name, 3, partitions=1)
     stream = make_stream()
-    here = stream.read(name, group_id=group)
     port = broker.servers.rpartition(":")[2]
     by_name = exactum.read_kafka(
         stream.spark, name, bootstrap_servers=f"localhost:{port}", group_id=group
     )
-    error = stream.run(here.union(by_name))
-    check_query_error(error, SettingRefused, "GROUP_TWICE", f"'{name}'", f"'{group}'")
-    with LocalKafka() as other:
-        other.create_topic(name, partitions=1)
-        elsewhere = Topics(other)
-        elsewhere.give(name, 5, partitions=1)
-        there = exactum.read_kafka(
-            stream.spark, name, bootstrap_servers=other.bootstrap_servers, group_id=group
-        )
-        for both in (here.union(there), there.union(here)):  # whichever is the last
-            stream = make_stream()
-            assert stream.run(both) is None
-            assert len(stream.rows()) == 8
-            await_true(lambda: topics.committed(group, name) == {0: 3}, "the group here")
-            await_true(lambda: elsewhere.committed(group, name) == {0: 5}, "the group there")
+    error = stream.run(stream.read(name, group_id=group).union(by_name))
+    check_query_error(error, SettingRefused, "GROUP_TWICE", f"'{group}'")
+    assert stream.rows() == []
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -229,3 +214,72 @@ def test_a_group_that_has_members_is_named_as_such(
     finally:
         requests.close()
         member.close()
+
+
+# ---- commits from a process of their own, while the broker dies and comes back -------------------
+
+COMMITS = """
+import sys
+from exactum.errors import Unavailable
+from exactum.kafka.requests import TopicRequests
+from exactum.local import LocalKafka
+requests = TopicRequests({"bootstrap.servers": sys.argv[1]}, "here", timeout_ms=2000)
+offset = refused = 0
+while sys.stdin.readline():
+    offset += 1
+    while True:
+        try:
+            requests.commit_group("mirror", {("t", 0): offset})
+            break
+        except Unavailable:
+            refused += 1
+    print(offset, refused, flush=True)
+"""
+KILLS = 3
+DOWN_S = 2.5
+
+
+@pytest.mark.deep
+def test_the_coordinator_dies_in_the_middle_of_commits() -> None:
+    """The process lives (librdkafka's admin client ends it), waits no longer than it says, and
+    goes on committing.
+    """
+    with LocalKafka() as kafka:
+        kafka.create_topic("t", partitions=1)
+        command = [sys.executable, "-c", COMMITS, kafka.bootstrap_servers]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+
+            def ask() -> None:
+                process.stdin.write("commit\n")
+                process.stdin.flush()
+
+            def answer() -> tuple[int, int]:
+                line = process.stdout.readline()
+                assert line, f"the process ended with {process.wait()}"
+                offset, refused = map(int, line.split())
+                return offset, refused
+
+            try:
+                for number in range(1, KILLS + 1):
+                    ask()
+                    assert answer()[0] == 2 * number - 1
+                    kafka.kill()
+                    ask()
+                    time.sleep(DOWN_S)
+                    kafka.restart()
+                    offset, refused = answer()
+                    assert offset == 2 * number
+                    assert refused >= number, (
+                        "a commit while the broker is down is not done in time"
+                    )
+            finally:
+                process.stdin.close()
+            assert process.wait(WAIT_MAX_S) == 0
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "mirror"})
+        (cell,) = consumer.committed([TopicPartition("t", 0)], timeout=WAIT_MAX_S)
+        consumer.close()
+        assert cell.offset == 2 * KILLS

@@ -22,6 +22,7 @@ from exactum.spark.source import watch
 from exactum.spark.source.lag import (
     LOOKS_MAX,
     LagTable,
+    StallTracker,
     TopicLag,
 )
 from tests.kit.kafka.broker import Broker
@@ -155,6 +156,28 @@ def test_the_moment_is_right_within_the_looks_around_it(
         assert before - 1e-6 <= found <= after + 1e-6
     else:  # thinned: coarser, but of these looks
         assert looks[0][0] - 1e-6 <= found <= now_s + 1e-6
+
+
+def test_stall_tracker() -> None:
+    """A last stable offset that stands still below the high watermark is told of once, and so is
+    its end.
+    """
+    tracker, p = StallTracker(), ("t", 0)
+    assert tracker.update({p: 5}, {p: 9}, 0) == ([], [])
+    assert tracker.update({p: 6}, {p: 9}, 20) == ([], []), "it moved"
+    assert tracker.update({p: 6}, {p: 10}, 49) == ([], [])
+    (stall,), over = tracker.update({p: 6}, {p: 12}, 50)
+    assert (stall.partition, stall.last_stable_offset, stall.lso_gap, stall.since_s, over) == (
+        p,
+        6,
+        6,
+        20,
+        [],
+    )
+    assert tracker.update({p: 6}, {p: 13}, 99) == ([], [])
+    began, (ended,) = tracker.update({p: 13}, {p: 13}, 100)
+    assert (began, ended.since_s) == ([], 20)
+    assert tracker.update({p: 13}, {p: 13}, 200) == ([], [])
 
 
 def test_a_batch_without_a_time() -> None:

@@ -4,7 +4,6 @@ elsewhere.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from itertools import groupby
@@ -21,6 +20,7 @@ from exactum.protocol.model import SourceOffsets
 from exactum.spark.write import small_epoch
 from tests.kit.errors import check_query_error
 from tests.kit.kafka.broker import Broker
+from tests.kit.source.columnar_ways import WriterSink
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -205,29 +205,18 @@ def started(stream: Any, frame: Any, batch: Delivery | Callable[[Any, int], None
     return writer.option("checkpointLocation", stream.checkpoint).foreachBatch(batch).start()
 
 
-@dataclasses.dataclass(frozen=True)
-class RefusingInBatchOne:
-    """Writers that refuse the rows of the first small epoch."""
-
-    writers: Any
-
-    def open(self, order: Any, task: Any) -> Any:
-        if order.batch_id == 1:
-            raise errors.RowsRefused("this row may never be")
-        return self.writers.open(order, task)
-
-
-class RefusingSink(exactum.FileSink):
-    def open(self, run: Any, participant: str, columns: Any = ()) -> Any:
-        opened = super().open(run, participant, columns)
-        return dataclasses.replace(opened, writers=RefusingInBatchOne(opened.writers))
+def refusing_in_batch_one(opened: Any, order: Any, task: Any, folder: Path) -> Any:
+    """The rows of the first small epoch."""
+    if order.batch_id == 1:
+        raise errors.RowsRefused("this row may never be")
+    return opened()
 
 
 @pytest.mark.deep
 def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str]) -> None:
     """It arrives as what it is, as in an epoch of any size."""
     once = exactum.exactly_once(
-        RefusingSink(stream.out, format="json"), on_event=stream.events.append
+        WriterSink(stream.out, refusing_in_batch_one, format="json"), on_event=stream.events.append
     )
     text = str(stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)))
     check_query_error(text, errors.RowsRefused, "USER_CODE", "this row may never be", "partition 0")

@@ -1,10 +1,13 @@
-"""The threads that a query has in the driver, besides Spark's."""
+"""The threads and clients that a query has in the driver, besides Spark's, and that they end with it."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +15,12 @@ import pytest
 import exactum
 from exactum import events
 from exactum.errors import Unavailable
-from exactum.kafka.requests import TopicRequests
+from exactum.kafka.requests import EARLIEST, TopicRequests
 from exactum.spark.source import watch
 from exactum.spark.source.options import Subscription
+from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
-from tests.kit.source.source_stream import Topics
+from tests.kit.source.source_stream import Stream, Topics
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -34,27 +38,48 @@ def threads(before: set[threading.Thread]) -> Counter[str]:
     )
 
 
-def test_a_plain_query(stream: Any, broker: Broker, topics: Topics) -> None:
-    """From Kafka to Kafka: one for all that is due now and then, the lag and the group included."""
-    read, written = broker.topic("in", partitions=2), broker.topic("out", partitions=2)
+def clients() -> set[str]:
+    """librdkafka's clients in this process, by the thread that each of them has."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if (task / "comm").read_text().startswith("rdk:main"):
+                found.add(task.name)
+    return found
+
+
+def test_a_plain_query(make_stream: Callable[[], Stream], broker: Broker, topics: Topics) -> None:
+    """From Kafka to Kafka, without and with rules: one for all that is due now and then, the lag and the group
+    included. What the runs have opened is closed with them, though Spark's JVM may hold the queries.
+    """
+    read, written, rule = (broker.topic(one, partitions=2) for one in ("in", "out", "rules"))
+    asked = [(), (rule,)]
     topics.give(read, 3)
-    before = set(threading.enumerate())
-    sink = broker.sink(written)
-    once = exactum.exactly_once(sink, on_event=stream.events.append)
-    frame = stream.read(read, group_id=read).selectExpr("CAST(offset AS STRING) AS value")
-    query = once.start(frame.writeStream, checkpoint=stream.checkpoint)
-    try:
-        await_true(lambda: topics.committed(read, read) == {0: 3, 1: 3}, "its group is committed")
-        await_true(lambda: any(isinstance(e, events.InputLag) for e in stream.events), "its lag")
-        await_true(lambda: any(isinstance(e, events.Progress) for e in stream.events), "progress")
-        found = threads(before)
-    finally:
-        query.stop()
-    assert found.pop("exactum-housekeeping") == 1
-    assert found.pop("exactum-recorder", 0) <= 1  # of the process: the history of all queries
-    assert found.keys() <= {OF_CLIENTS}
-    assert found.total() + 2 <= OURS_MAX
-    await_true(lambda: not threads(before) - Counter(["exactum-recorder"]), "they have ended")
+    before, clients_before = set(threading.enumerate()), clients()
+    held = []
+    for number in range(2):
+        stream, group = make_stream(), f"{read}-{number}"
+        rules = [exactum.control_stream(r, bootstrap_servers=broker.servers) for r in asked[number]]
+        once = exactum.exactly_once(
+            broker.sink(written), control=rules, on_event=stream.events.append
+        )
+        held.append(once)
+        frame = stream.read(read, group_id=group).selectExpr("CAST(offset AS STRING) AS value")
+        query = once.start(frame.writeStream, checkpoint=stream.checkpoint)
+        try:
+            await_true(lambda g=group: topics.committed(g, read) == {0: 3, 1: 3}, "its group")
+            for kind in (events.InputLag, events.Progress):
+                seen = lambda k=kind, s=stream: any(isinstance(e, k) for e in s.events)  # noqa: E731
+                await_true(seen, kind.__name__)
+            found = threads(before)
+        finally:
+            query.stop()
+        assert found.pop("exactum-housekeeping") == 1
+        assert found.pop("exactum-recorder", 0) <= 1  # of the process: the history of all queries
+        assert found.keys() <= {OF_CLIENTS}
+        assert found.total() + 2 <= OURS_MAX + len(rules)
+        await_true(lambda: not threads(before) - Counter(["exactum-recorder"]), "they have ended")
+    await_true(lambda: clients() <= clients_before, "the clients of the runs are closed")
 
 
 def test_a_broker_that_does_not_answer_keeps_nobody_from_stopping(
@@ -87,3 +112,23 @@ def test_a_broker_that_does_not_answer_keeps_nobody_from_stopping(
     query.stop()
     assert time.monotonic() - began_s < 10
     assert closed.is_set() and not query.isActive
+
+
+def test_closed_requests_say_so(topics: Topics, broker: Broker) -> None:
+    name = broker.topic()
+    before = set(threading.enumerate())
+    requests = TopicRequests({"bootstrap.servers": broker.servers}, "here")
+    requests.commit_group(name, {(name, 0): 0})
+    assert threads(before).total() == 1
+    requests.close()
+    requests.close()
+    assert not threads(before)
+    calls: list[Callable[[], object]] = [
+        requests.topic_names,
+        lambda: requests.describe([name]),
+        lambda: requests.offsets([(name, 0)], EARLIEST, read_committed=True),
+        lambda: requests.commit_group(name, {(name, 0): 0}),
+    ]
+    for call in calls:
+        with raised(Unavailable, "here", broker.servers):
+            call()

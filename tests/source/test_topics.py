@@ -14,7 +14,9 @@ from confluent_kafka import Producer
 
 from exactum import events
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
-from exactum.spark.source import watch
+from exactum.spark.runtime.spark_jars import FORMAT
+from exactum.spark.source import lag, read_kafka, watch
+from exactum.spark.source.columnar import SPARKS
 from exactum.spark.source.options import Subscription
 from tests.kit.errors import check_query_error
 from tests.kit.kafka.broker import Broker
@@ -173,6 +175,7 @@ def test_open_transaction_upstream(
 ) -> None:
     """A transaction left open upstream is told of, with who holds it, and so is its end."""
     monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.5)
+    monkeypatch.setattr(lag, "STALL_AFTER_S", 1.0)
     name = broker.topic("stalled", partitions=2)
     topics.give(name, 3)
     settings = {
@@ -185,7 +188,7 @@ def test_open_transaction_upstream(
     producer.produce(name, b"held back", partition=1)
     producer.flush(WAIT_MAX_S)
     topics.give(name, 2)
-    query = stream.start(stream.read(name, stall_after_s=1), processingTime="100 milliseconds")
+    query = stream.start(stream.read(name), processingTime="100 milliseconds")
     try:
         stalled = [lambda e: isinstance(e, events.UpstreamStalled)]
         await_true(lambda: any(stalled[0](e) for e in stream.events), "the stall is told of")
@@ -247,3 +250,62 @@ def test_a_pattern_that_only_java_knows(
     with pytest.raises(SettingRefused) as refused:
         Subscription.of(given).seen(topics)
     assert len(str(refused.value).splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("by", "arguments", "trigger"),
+    [
+        (FORMAT, {}, {"availableNow": True}),
+        (SPARKS, {}, {"availableNow": True}),
+        (FORMAT, {}, {"processingTime": "100 milliseconds"}),
+        (FORMAT, {"stop": "latest"}, {"processingTime": "100 milliseconds"}),
+    ],
+    ids=["available now", "by Spark's source", "for good", "to a stop"],
+)
+def test_as_many_records_as_before(
+    stream: Any,
+    topics: Any,
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    by: str,
+    arguments: dict[str, Any],
+    trigger: dict[str, Any],
+) -> None:
+    """Spark finds nothing new in a topic that was made anew with as many records, and so has no
+    micro-batch in which anybody could compare.
+    """
+    name = broker.topic("same", partitions=1)
+    while not set(topics.id_of(name)) & set("+/"):  # Kafka itself writes - and _ for them
+        name = broker.topic("same", partitions=1)
+    topics.give(name, 5, partitions=1)
+    if by == SPARKS:
+        monkeypatch.setattr(read_kafka, "kafka_format", lambda _session: SPARKS)
+    assert stream.run(stream.read(name)) is None
+    assert stream.run(stream.read(name, **arguments)) is None, "the same topic goes on"
+    topics.made_anew(name, 1)
+    topics.give(name, 5, partitions=1)
+    error = stream.run(stream.read(name, **arguments), **trigger) or ""
+    check_query_error(error, CheckpointRefused, "TOPIC_CHANGED", f"'{name}'")
+    assert error.startswith("exactum.errors.") and "Nothing of this batch was written" in error
+    assert len(stream.rows()) == 5
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_why_it_ended_is_told(stream: Any, topics: Any, broker: Broker, fails: bool) -> None:
+    """Of a query that Spark ends between two micro-batches, when nobody calls exactum: it passed for
+    one that was stopped; with a stop of its own, for one that has read all.
+    """
+    name = broker.topic("between", partitions=1)
+    topics.give(name, 3, partitions=1)
+    query = stream.start(stream.read(name), processingTime="0 seconds")
+    await_true(lambda: len(stream.rows()) == 3, "what is there is read")
+    await_true((stream.checkpoint / "commits/0").exists, "the micro-batch is over")
+    if fails:
+        topics.kafka.delete_topic(name)
+        assert stream.end(query) is not None
+    else:
+        query.stop()
+    ends = lambda: [e for e in stream.events if isinstance(e, events.RunEnded)]  # noqa: E731
+    await_true(lambda: bool(ends()), "the end is told")
+    (end,) = ends()
+    assert bool(end.error) == bool(end.reason) == fails

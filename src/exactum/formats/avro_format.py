@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import io
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.formats import exact, registry
@@ -23,17 +22,13 @@ from exactum.formats.avro_resolution import (
     resolved,
     value_reader,
 )
-from exactum.formats.format import BadRecord, Bound, RecordDecoder, reason_of, require
+from exactum.formats.format import BadRecord, Bound, Reader, arrow_type, require
 
 DIGITS_MAX = 38
 """Of Spark's decimals."""
 PADDING = bytes(16)
 """Put behind each record, so that one that is cut off is seen to read past its end, also where
 fastavro would take a text that is shorter than its length says."""
-NINE = b"\xff" * 9
-LEAST = re.compile(rb"\xff(?=\xff{8}[" + re.escape(bytes(range(1, 256, 2))) + b"])")
-"""Where -2^63 may begin, as Avro writes it. As the count of a block it has no absolute value in 64
-bits, and fastavro takes such a block of an array or a map for an empty one."""
 
 
 @dataclass(frozen=True)
@@ -98,37 +93,31 @@ class Avro:
                 "AVRO_SCHEMA",
                 f"Avro: the schema cannot be used ({type(error).__name__}: {error}). Correct it.",
             ) from None
-        return Bound(kind, AvroCodec(reader, place), place is not None)
+        made = partial(_reader, reader, place, arrow_type(kind, "Avro"))
+        return Bound(kind, made, place is not None)
 
 
-@dataclass(frozen=True)
-class AvroCodec:
-    """Opens decoders of Avro, with a schema of its own or a registry's, in a task. Picklable."""
-
-    reader: registry.SchemaText
-    place: registry.RegistryAddress | None
-
-    def open(self, kind: Any) -> RecordDecoder:
-        reader = parsed(self.reader)
-        if self.place is None:
-            read = record_reader(reader, reader)
-            return RecordDecoder(kind, exact.fitted(kind, lambda data: read(data, 0)))
-        read_any = _registered(registry.Writers(self.place), reader)
-        return RecordDecoder(kind, exact.fitted(kind, read_any))
+def _reader(
+    schema: registry.SchemaText, place: registry.RegistryAddress | None, kind: Any
+) -> Reader:
+    own = parsed(schema)
+    if place is None:
+        return exact.fitted(kind, record_reader(own, own))
+    return exact.fitted(
+        kind, registry.registered(place, lambda text, _: record_reader(parsed(text), own))
+    )
 
 
-def record_reader(writer: Any, reader: Any) -> Callable[[bytes, int], Any]:
-    """A function of a record and where its value begins: the value, which must end where the record
-    ends; raises BadRecord where it does not.
+def record_reader(writer: Any, reader: Any) -> Reader:
+    """A reader of values, which must end where their bytes end.
 
     Raises:
         BadRecord: nothing that was written is a value of the reader's.
     """
     value = value_reader(writer, reader)
 
-    def read(data: bytes, start: int) -> Any:
+    def read(data: bytes) -> Any:
         stream = io.BytesIO(data + PADDING)
-        stream.seek(start)
         try:
             made, why = value(stream), None
         except (BadRecord, MemoryError):
@@ -144,9 +133,6 @@ def record_reader(writer: Any, reader: Any) -> Callable[[bytes, int], Any]:
             raise BadRecord(f"what ends at byte {end} is {why}")
         if end < len(data):
             raise BadRecord(f"{len(data) - end} bytes follow the end of the value")
-        if NINE in data and LEAST.search(data):
-            # Another number of as many bytes: bad where it is a count, and else as good.
-            read(LEAST.sub(b"\xfd", data), start)
         return made
 
     return read
@@ -158,29 +144,6 @@ def _no_value(error: Exception) -> str:
     if isinstance(error, (OverflowError, ValueError)):
         return "a number that is out of range: of a date, a time, or a length"
     return "no value of its schema"
-
-
-def _registered(writers: registry.Writers, reader: Any) -> Callable[[bytes], Any]:
-    known: dict[int | str, Callable[[bytes, int], Any]] = {}
-
-    def one(data: bytes) -> Any:
-        number, start = registry.schema_id(data)
-        if number not in known:
-            text = writers.writer(number)
-            try:
-                known[number] = record_reader(parsed(text), reader)
-            except MemoryError:
-                raise
-            except Exception as error:  # noqa: BLE001  (fastavro has many of its own)
-                why = error if isinstance(error, BadRecord) else f"no such ({reason_of(error)})"
-                known[number] = partial(_refuse, f"its schema, id {number}: {why}")
-        return known[number](data, start)
-
-    return one
-
-
-def _refuse(why: str, _data: bytes, _start: int) -> NoReturn:
-    raise BadRecord(why)
 
 
 def _column(schema: Any, name: str, check_defaults: bool) -> Any:

@@ -14,11 +14,10 @@ import math
 import re
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
 from decimal import Decimal
 from typing import Any
 
-from exactum.formats.format import BadRecord
+from exactum.formats.format import BadRecord, Reader
 
 SHOWN_CHARS_MAX = 60
 """How much of a value a reason shows."""
@@ -28,18 +27,6 @@ systems write the largest as 3.4028235e38, which is a little more than it is.
 """
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _FLOAT = struct.Struct("<f")
-_NAMES = {
-    "int8": "tinyint",
-    "int16": "smallint",
-    "int32": "int",
-    "int64": "bigint",
-    "float": "float",
-    "bool": "boolean",
-    "list": "array",
-    "date32[day]": "date",
-    "timestamp[us, tz=UTC]": "timestamp",
-    "timestamp[us]": "timestamp_ntz",
-}
 
 Step = Callable[[Any], Any]
 """From a value to that of the column; raises BadRecord where there is none."""
@@ -47,48 +34,40 @@ Rule = Callable[[Any, str], Step | None]
 """From an Arrow type, and where it stands, to what is done there; None: nothing."""
 
 
-def fitter(
-    kind: Any, atom: Rule, opened: Rule | None = None, place: str = "value", *, null: bool = True
-) -> Step | None:
+def fitter(kind: Any, atom: Rule, place: str = "value", *, null: bool = True) -> Step | None:
     """A function of a value as Arrow takes it, that does with each value inside what ``atom`` says
-    for its type; None where that is nothing.
-
-    ``opened`` makes a dictionary, a list, or the pairs of a map of what stands for it; without it
-    they are that already. ``null``: whether the value may be null.
+    for its type; None where that is nothing. ``null``: whether the value may be null.
     """
     import pyarrow as pa
 
     def inside(field: Any, where: str) -> Step | None:
-        return fitter(field.type, atom, opened, where, null=field.nullable)
+        return fitter(field.type, atom, where, null=field.nullable)
 
-    whole = (opened and opened(kind, place)) or _same
     step: Step | None
     if pa.types.is_struct(kind):
         named = {one.name: inside(one, _within(place, one.name)) for one in kind}
         fields = [(name, made) for name, made in named.items() if made is not None]
-        step = _fields(whole, fields) if fields else None
+        step = _fields(fields) if fields else None
     elif pa.types.is_list(kind):
         each = inside(kind.value_field, place)
-        step = None if each is None else _items(whole, each)
+        step = None if each is None else _items(each)
     elif pa.types.is_map(kind):
         both = inside(kind.key_field, place), inside(kind.item_field, place)
-        if pa.types.is_floating(kind.key_type):
-            both = _one_nan(both[0] or _same), both[1]
-        step = None if both == (None, None) else _pairs(whole, both[0] or _same, both[1] or _same)
+        step = None if both == (None, None) else _pairs(both[0] or _same, both[1] or _same)
     else:
         step = atom(kind, place)
     return None if step is None else _unless_null(step, place, null)
 
 
-def fitted(kind: Any, one: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """``one``, with the scale of their column for decimals."""
+def fitted(kind: Any, read: Reader) -> Reader:
+    """``read``, with the scale of their column for decimals."""
     fit = fitter(kind, decimals)
-    return one if fit is None else lambda data: fit(one(data))
+    return read if fit is None else lambda data: fit(read(data))
 
 
-def _fields(whole: Step, fields: list[tuple[str, Step]]) -> Step:
+def _fields(fields: list[tuple[str, Step]]) -> Step:
     def struct_(value: Any) -> Any:
-        made = dict(whole(value))
+        made = dict(value)
         for name, step in fields:
             made[name] = step(made.get(name))
         return made
@@ -96,26 +75,17 @@ def _fields(whole: Step, fields: list[tuple[str, Step]]) -> Step:
     return struct_
 
 
-def _items(whole: Step, step: Step) -> Step:
-    return lambda value: [step(one) for one in whole(value)]
+def _items(step: Step) -> Step:
+    return lambda value: [step(one) for one in value]
 
 
-def _pairs(whole: Step, key: Step, item: Step) -> Step:
+def _pairs(key: Step, item: Step) -> Step:
     def pairs(value: Any) -> Any:
-        given = whole(value)
-        given = given.items() if isinstance(given, Mapping) else given
+        given = value.items() if isinstance(value, Mapping) else value
         # Keys that are one in the column, as 1 and 1.0, may be two before: the last one counts.
         return list({key(one): item(other) for one, other in given}.items())
 
     return pairs
-
-
-def _one_nan(step: Step) -> Step:
-    def one(value: Any) -> Any:
-        made = step(value)
-        return math.nan if made != made else made  # which is equal to itself as an object alone
-
-    return one
 
 
 def _same(value: Any) -> Any:
@@ -170,89 +140,28 @@ def json_numbers(kind: Any, place: str) -> Step | None:
 
 
 def python_values(kind: Any, place: str) -> Step | None:
-    """What a function of the user's returns: a value of the type that belongs to the column's, or
-    one that the column holds as the same.
-    """
+    """Decimals, floats and instants, as a function of the user's returns them."""
     import pyarrow as pa
 
-    types = pa.types
-    if types.is_decimal(kind):
+    if pa.types.is_decimal(kind):
         fit = _decimal(kind, place)
-        return _of((int, Decimal), kind, place, lambda value: fit(Decimal(value)))
-    if types.is_integer(kind):
-        return _integer(kind, place)
-    if types.is_floating(kind):
+        return lambda value: fit(Decimal(_number(value, place, f"no {_name(kind)}")))
+    if pa.types.is_floating(kind):
         return _float(kind, place)
-    if types.is_timestamp(kind):
-        return _time(kind, place)
-    if types.is_string(kind):
-        return _of((str,), kind, place, lambda value: _text(value, place))
-    if types.is_binary(kind):
-        return _of((bytes, bytearray, memoryview), kind, place, bytes)
-    if types.is_boolean(kind):
-        return lambda value: value if isinstance(value, bool) else _refuse(value, kind, place)
-    day = _of((datetime.date,), kind, place, _same)
-    return lambda value: (
-        _refuse(value, kind, place) if isinstance(value, datetime.datetime) else day(value)
-    )
-
-
-def python_containers(kind: Any, place: str) -> Step | None:
-    """The dictionary, the list or the pairs that a value of the user's is."""
-    import pyarrow as pa
-
-    def struct_(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return value
-        given = type(value)
-        if not is_dataclass(given) and not hasattr(given, "__struct_fields__"):
-            _refuse(value, kind, place)
-        return {name: getattr(value, name, None) for name in kind.names}
-
-    if pa.types.is_struct(kind):
-        return struct_
-    if pa.types.is_list(kind):
-        return _of((list, tuple), kind, place, _same)
-    if pa.types.is_map(kind):
-        return _of((Mapping,), kind, place, _same)
-    return None
-
-
-def _of(given: tuple[type, ...], kind: Any, place: str, made: Step) -> Step:
-    def one(value: Any) -> Any:
-        if isinstance(value, given) and not isinstance(value, bool):
-            return made(value)
-        return _refuse(value, kind, place)
-
-    return one
-
-
-def _refuse(value: Any, kind: Any, place: str) -> Any:
-    raise BadRecord(f"{place}: {type(value).__name__} {_shown(value)} is no {_name(kind)}")
+    return _instant(place) if pa.types.is_timestamp(kind) and kind.tz else None
 
 
 def _name(kind: Any) -> str:
-    """Spark's name of an Arrow type; of one with others inside, what kind of type it is."""
+    """Spark's name of a type of numbers."""
     if hasattr(kind, "scale"):
         return f"decimal({kind.precision},{kind.scale})"
-    text = str(kind).partition("<")[0]
-    return _NAMES.get(text, text)
+    return "float" if kind.bit_width == 32 else "double"
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, int):  # of which Python makes no text where it is too long
         value = value if abs(value) < 10**SHOWN_CHARS_MAX else Decimal(value)
     return (repr(value) if isinstance(value, (str, bytes)) else str(value))[:SHOWN_CHARS_MAX]
-
-
-def _text(value: str, place: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise BadRecord(
-            f"{place}: character {error.start} is a surrogate, which no UTF-8 has"
-        ) from None
-    return str.__str__(value)  # of an enum's member, too
 
 
 def _decimal(kind: Any, place: str) -> Step:
@@ -275,32 +184,14 @@ def _decimal(kind: Any, place: str) -> Step:
     return fit
 
 
-def _integer(kind: Any, place: str) -> Step:
-    low, high = -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
-
-    def one(value: int) -> int:
-        if not low <= value <= high:
-            raise BadRecord(f"{place}: {_shown(value)} does not fit {_name(kind)}")
-        return int(value)
-
-    return _of((int,), kind, place, one)
-
-
-def _time(kind: Any, place: str) -> Step:
+def _instant(place: str) -> Step:
     def one(value: datetime.datetime) -> datetime.datetime:
-        if (value.utcoffset() is None) != (kind.tz is None):
-            zone = "no" if kind.tz else "a"
-            raise BadRecord(f"{place}: {value} has {zone} time zone, and is no {_name(kind)}")
-        if getattr(value, "nanosecond", 0):  # of pandas
-            raise BadRecord(f"{place}: {value} is finer than a microsecond")
-        if kind.tz is None:
-            return value
         try:  # Arrow leaves out the microseconds of an offset, and Python the equality in a fold
             return value.astimezone(datetime.timezone.utc)
         except OverflowError:
             raise BadRecord(f"{place}: {value} is outside of the years 1 to 9999 of UTC") from None
 
-    return _of((datetime.datetime,), kind, place, one)
+    return one
 
 
 def _float(kind: Any, place: str) -> Step:
@@ -311,16 +202,19 @@ def _float(kind: Any, place: str) -> Step:
     def one(value: Any) -> float:
         if isinstance(value, float):
             is_plain = name == "double" or not math.isfinite(value)
-            return float(value) if is_plain else nearest(Decimal(value))
+            return value if is_plain else nearest(Decimal(value))
+        if isinstance(value, Decimal):
+            raise BadRecord(f"{place}: the decimal {_shown(value)} is no {name}")
+        whole = _number(value, place, f"no {name}")
         try:
-            made = float(value) if name == "double" else float(nearest(value))
+            made = float(value) if name == "double" else nearest(whole)
         except OverflowError:
             made = math.inf
         if made != value:
             raise BadRecord(f"{place}: {_shown(value)} has no {name} of the same value")
         return made
 
-    return _of((int, float), kind, place, one)
+    return one
 
 
 def decimal_of(text: str) -> Decimal:
@@ -336,7 +230,7 @@ def decimal_of(text: str) -> Decimal:
 
 
 def _number(value: Any, place: str, other: str) -> Decimal:
-    """A number of JSON."""
+    """Of a Decimal or an int; ``other`` says what anything else is."""
     if isinstance(value, Decimal):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

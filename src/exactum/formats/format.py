@@ -1,10 +1,8 @@
-"""The port of a record format: what the user names, what it is on the driver, and what decodes in a
-task; and the types of a decoded record.
+"""A record format: what the user names, what it is on the driver, and what reads in a task; and the
+types of a decoded record.
 
-    Json(...), Avro(...), ... --bind (driver)--> Bound: Spark's type and a Codec --pickled-->
-    Codec.open (task)
-
-Arrow's types go to the tasks: they carry which fields may be null, and need no pyspark there.
+    Json(...), Avro(...), ... --bind (driver)--> Bound: Spark's type and a maker of readers
+    --pickled--> a reader (task): from the bytes of a record to a value
 
 Workers import this module, so it imports neither pyspark nor pyarrow at module level.
 """
@@ -19,6 +17,11 @@ from typing import Any, Protocol, runtime_checkable
 from exactum.errors import ExactumError, SettingRefused
 from exactum.packages import not_installed
 
+Reader = Callable[[bytes], Any]
+"""From the bytes of a record to what Arrow takes; whatever it raises says why the record is bad,
+but for errors of ``exactum.errors``, which are no property of a record. Used by one thread.
+"""
+
 REASON_CHARS_MAX = 500
 """How much of an error's text is kept for a dead letter."""
 
@@ -27,40 +30,16 @@ class BadRecord(Exception):
     """A record is not what its format says; the text says why. It stands for this record only."""
 
 
-class Codec(Protocol):
-    """What goes to the tasks. Picklable; an object of an importable class."""
-
-    def open(self, kind: Any) -> Decoder:
-        """A decoder for one task, which makes columns of the Arrow type ``kind``.
-
-        Raises:
-            Unavailable: something that it needs did not answer.
-        """
-
-
-class Decoder(Protocol):
-    """Decodes columns of bytes. Used by one thread."""
-
-    def decode(self, column: Any) -> tuple[Any, dict[int, str]]:
-        """From an Arrow array of binary to one of the decoder's type, and a reason for each row
-        that is bad.
-
-        A null stays null and is not bad; a bad row is null.
-
-        Raises:
-            Unavailable: a schema registry did not answer: that is no property of a record.
-        """
-
-
 @dataclass(frozen=True)
 class Bound:
-    """A format with everything looked up: ``kind`` is Spark's type of what is decoded.
+    """A format with everything looked up: ``kind`` is Spark's type of what is decoded; ``reader``,
+    which is picklable, makes a ``Reader`` in a task.
 
     ``framed``: each record has the id of a registry's schema, before it or in a header.
     """
 
     kind: Any
-    codec: Codec
+    reader: Callable[[], Reader]
     framed: bool = False
 
     @property
@@ -126,41 +105,37 @@ def require(package: str, extra: str, format_name: str) -> None:
         ) from None
 
 
-@dataclass(frozen=True)
-class RecordDecoder:
-    """A ``Decoder`` of one record after the other.
+def decoded(column: Any, kind: Any, read: Reader) -> tuple[Any, dict[int, str]]:
+    """From an Arrow array of binary to one of the Arrow type ``kind``, and a reason for each row
+    that is bad. A null stays null and is not bad; a bad row is null.
 
-    ``one`` makes of the bytes of a record what Arrow takes, or raises.
+    Raises:
+        ExactumError: of the reader, as Unavailable of a schema registry that did not answer.
     """
+    import pyarrow as pa
 
-    kind: Any
-    one: Callable[[bytes], Any]
-
-    def decode(self, column: Any) -> tuple[Any, dict[int, str]]:
-        import pyarrow as pa
-
-        values: list[Any] = []
-        reasons: dict[int, str] = {}
-        append, one = values.append, self.one
-        for row, data in enumerate(column.to_pylist()):
-            try:
-                append(None if data is None else one(data))
-            except (ExactumError, MemoryError):
-                raise
-            except Exception as error:  # noqa: BLE001  (whatever it is, it is the record's: the policy decides)
-                append(None)
-                reasons[row] = reason_of(error)
+    values: list[Any] = []
+    reasons: dict[int, str] = {}
+    append = values.append
+    for row, data in enumerate(column.to_pylist()):
         try:
-            return pa.array(values, self.kind), reasons
-        except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
-            pass  # one of them does not fit: find out which
-        for row, value in enumerate(values):
-            try:
-                pa.array([value], self.kind)
-            except (pa.ArrowException, ArithmeticError, ValueError, TypeError) as error:
-                values[row] = None
-                reasons[row] = reason_of(BadRecord(f"it does not fit its column: {error}"))
-        return pa.array(values, self.kind), reasons
+            append(None if data is None else read(data))
+        except (ExactumError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is the record's: the policy decides)
+            append(None)
+            reasons[row] = reason_of(error)
+    try:
+        return pa.array(values, kind), reasons
+    except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
+        pass  # one of them does not fit: find out which
+    for row, value in enumerate(values):
+        try:
+            pa.array([value], kind)
+        except (pa.ArrowException, ArithmeticError, ValueError, TypeError) as error:
+            values[row] = None
+            reasons[row] = reason_of(BadRecord(f"it does not fit its column: {error}"))
+    return pa.array(values, kind), reasons
 
 
 # ---- types ---------------------------------------------------------------------------------------

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError  # another one before Python 3.11
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
 from socket import gaierror
 from typing import Any
 from urllib.error import HTTPError, URLError
+from uuid import UUID
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.formats import exact
-from exactum.formats.format import Bound, RecordDecoder, arrow_type, spark_type
+from exactum.formats.checked_type import checked_type
+from exactum.formats.format import BadRecord, Bound, Reader, arrow_type, spark_type
 
 _UNREACHABLE = frozenset(
     {
@@ -23,6 +28,12 @@ _UNREACHABLE = frozenset(
         errno.ETIMEDOUT,
     }
 )
+_KEPT = (
+    *(bytes, bytearray, memoryview, Decimal, UUID),
+    *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta),
+)
+"""What msgspec leaves as it is, where it would make a text of it."""
+_OF_A_NETWORK = (ConnectionError, TimeoutError, FutureTimeoutError, gaierror, URLError)
 _CAUSES_MAX = 10
 _LATER = (408, 425, 429)
 _SERVER_ERRORS = 500
@@ -42,7 +53,8 @@ class Function:
             (``URLError``, ``gaierror``, that of ``requests``) or an error of ``exactum.errors``
             fails the task: that nobody answered is no property of a record. A
             struct is returned as a dictionary, a dataclass or an object of msgspec, an array as a
-            list or a tuple, a map as a dictionary, times as ``datetime``, decimals as ``Decimal``.
+            list, a tuple or a set, a map as a dictionary, times as ``datetime``, decimals as
+            ``Decimal``.
         returns: Spark's type, or its DDL: ``"bigint"``, ``"id bigint not null, tags
             array<string>"``. A value of another type, a null where none may be and a number that
             the column does not have make the record bad. An ``int`` may stand for a float, a double
@@ -61,52 +73,55 @@ class Function:
                 f"{where}: the first argument must be a function from bytes to a value.",
             )
         kind = spark_type(self.returns, where)
-        return Bound(kind, FunctionCodec(self.f, arrow_type(kind, where)))
+        return Bound(kind, partial(_reader, self.f, arrow_type(kind, where)))
 
 
-@dataclass(frozen=True)
-class FunctionCodec:
-    """Opens decoders of the user's function, in a task. Picklable."""
+def _reader(f: Callable[[bytes], Any], checked: Any) -> Reader:
+    shape = checked_type(checked, of_json=False) | None
+    fit = exact.fitter(checked, exact.python_values)
 
-    f: Callable[[bytes], Any]
-    checked: Any
-    """The Arrow type that its values must have, with what may be null."""
+    def read(data: bytes) -> Any:
+        try:
+            value = f(data)
+        except Exception as error:
+            if not _got_no_answer(error):
+                raise
+            raise Unavailable(
+                f"The function {getattr(f, '__name__', 'f')}, which decodes, got no answer from "
+                f"what it asks ({type(error).__name__}: {error}). No record is taken for a bad "
+                "one, and nothing of the epoch is visible; start the query again."
+            ) from error
+        made = _checked(value, shape)
+        return made if fit is None else fit(made)
 
-    def open(self, kind: Any) -> RecordDecoder:
-        f = self.f
-        fit = exact.fitter(self.checked, exact.python_values, exact.python_containers)
-
-        def one(data: bytes) -> Any:
-            try:
-                made = f(data)
-            except Exception as error:
-                if not _got_no_answer(error):
-                    raise
-                raise Unavailable(
-                    f"The function {getattr(f, '__name__', 'f')}, which decodes, got no answer "
-                    f"from what it asks ({type(error).__name__}: {error}). No record is taken for "
-                    "a bad one, and nothing of the epoch is visible; start the query again."
-                ) from error
-            return made if fit is None else fit(made)
-
-        return RecordDecoder(kind, one)
+    return read
 
 
-def _got_no_answer(error: BaseException) -> bool:
+def _checked(value: Any, shape: Any) -> Any:
+    import msgspec
+
+    try:
+        plain = msgspec.to_builtins(value, builtin_types=_KEPT, enc_hook=_own_kind)
+        return msgspec.convert(plain, shape, builtin_types=_KEPT)
+    except msgspec.ValidationError as error:
+        raise BadRecord(f"its value does not fit: {error}") from None
+
+
+def _own_kind(value: Any) -> float:
+    """What msgspec does not know: a float of numpy is one."""
+    if isinstance(value, float):
+        return float(value)
+    raise BadRecord(f"its value has a {type(value).__name__}, which no column takes")
+
+
+def _got_no_answer(error: BaseException | None) -> bool:
     """Whether a network, and no record, is to blame. A client's own error may be around its."""
-    if isinstance(error, (ConnectionError, TimeoutError, FutureTimeoutError, gaierror)):
-        return True
-    if isinstance(error, HTTPError):  # an answer, but for those that say: later
-        return error.code in _LATER or error.code >= _SERVER_ERRORS
-    if isinstance(error, URLError) or getattr(error, "errno", None) in _UNREACHABLE:
-        return True
-    if not isinstance(error, OSError):
+    if not isinstance(error, OSError | FutureTimeoutError):
         return False
-    around = error.__cause__ or error.__context__
     for _ in range(_CAUSES_MAX):
-        if around is None:
-            return False
-        if isinstance(around, (ConnectionError, TimeoutError, gaierror)):
+        if isinstance(error, HTTPError):  # an answer, but for those that say: later
+            return error.code in _LATER or error.code >= _SERVER_ERRORS
+        if isinstance(error, _OF_A_NETWORK) or getattr(error, "errno", None) in _UNREACHABLE:
             return True
-        around = around.__cause__ or around.__context__
+        error = error and (error.__cause__ or error.__context__)
     return False

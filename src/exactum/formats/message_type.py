@@ -122,7 +122,8 @@ def name_at(file: Any, indexes: Sequence[int]) -> str:
     messages = list(file.message_type)
     for index in indexes:
         uncounted = [one for one in messages if not one.options.map_entry]
-        meant = {one.name: one for one in (*messages[index:][:1], *uncounted[index:][:1])}
+        at = slice(index, index + 1) if index >= 0 else slice(0)
+        meant = {one.name: one for one in (*messages[at], *uncounted[at])}
         found = [one for one in meant.values() if not one.options.map_entry]
         if len(found) != 1:
             which = " or ".join(sorted(meant)) if found else "no message"

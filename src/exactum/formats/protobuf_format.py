@@ -4,19 +4,16 @@ format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from exactum.errors import SettingRefused
 from exactum.formats import exact, message_reader, message_type, registry
-from exactum.formats.format import BadRecord, Bound, RecordDecoder, reason_of, require
-from exactum.formats.registry import RegistryAddress
-
-READERS_MAX = 1_000
-"""How many messages of schemas a task remembers how to read."""
+from exactum.formats.format import BadRecord, Bound, Reader, arrow_type, reason_of, require
+from exactum.formats.registry import RegistryAddress, SchemaText
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,8 @@ class Protobuf:
                 "PROTOBUF_MESSAGE", f"Protobuf: the message cannot be found ({reason_of(error)})."
             ) from None
         kind = message_type.kind_of(descriptor)
-        return Bound(kind, ProtobufCodec(made, place), place is not None)
+        reader = partial(_reader, made, place, arrow_type(kind, "Protobuf"))
+        return Bound(kind, reader, place is not None)
 
     def _message(self, place: RegistryAddress | None) -> message_type.MessageType:
         if hasattr(self.message, "DESCRIPTOR"):
@@ -84,73 +82,12 @@ class Protobuf:
         )
 
 
-@dataclass(frozen=True)
-class ProtobufCodec:
-    """Opens decoders of Protobuf, plain or with a registry's header, in a task. Picklable."""
+def _reader(message: message_type.MessageType, place: RegistryAddress | None, kind: Any) -> Reader:
+    read = message.descriptor()
+    if place is None:
+        return exact.fitted(kind, message_reader.reader(read, read))
 
-    message: message_type.MessageType
-    place: registry.RegistryAddress | None
+    def made(schema: SchemaText, indexes: tuple[int, ...]) -> Reader:
+        return message_reader.reader(message_type.at(schema, indexes).descriptor(), read)
 
-    def open(self, kind: Any) -> RecordDecoder:
-        read = self.message.descriptor()
-        if self.place is None:
-            one = message_reader.reader(read, read)
-        else:
-            one = _registered(self.place, read)
-        return RecordDecoder(kind, exact.fitted(kind, one))
-
-
-def _registered(place: RegistryAddress, read: Any) -> Callable[[bytes], Any]:
-    writers = registry.Writers(place)
-
-    @lru_cache(READERS_MAX)
-    def reader_of(number: int | str, indexes: tuple[int, ...]) -> Callable[[bytes], Any] | str:
-        """A reader, or why the record is bad."""
-        try:
-            written = message_type.at(writers.writer(number), indexes).descriptor()
-            return message_reader.reader(written, read)
-        except BadRecord as error:
-            return str(error)
-        except (TypeError, KeyError) as error:
-            why = " ".join(map(str, error.args))
-            return f"its schema, id {number}, cannot be used: {why}"
-
-    def one(data: bytes) -> Any:
-        number, start = registry.schema_id(data)
-        indexes, start = _indexes(data, start)
-        reader = reader_of(number, indexes)
-        if isinstance(reader, str):
-            raise BadRecord(reader)
-        return reader(data[start:])
-
-    return one
-
-
-def _indexes(data: bytes, place: int) -> tuple[tuple[int, ...], int]:
-    """Where the message stands in its schema's file, and where its bytes begin."""
-    count, place = _varint(data, place)
-    if count == 0:
-        return (0,), place
-    indexes: list[int] = []
-    for _ in range(count):
-        index, place = _varint(data, place)
-        indexes.append(index)
-    return tuple(indexes), place
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A zigzag number and the place behind it; those that stand here are small and never
-    negative.
-    """
-    value = shift = 0
-    while True:
-        if place >= len(data) or shift > 28:
-            raise BadRecord("the record is cut off within the message's place in its schema")
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            break
-    if value & 1:
-        raise BadRecord("the message's place in its schema is negative")
-    return value >> 1, place
+    return exact.fitted(kind, registry.registered(place, made))

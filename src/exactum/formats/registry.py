@@ -8,20 +8,18 @@ believed only in its own words, and only when it says so for some seconds.
 
 from __future__ import annotations
 
+import io
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from exactum.errors import SettingRefused, Unavailable
-from exactum.formats.format import BadRecord
+from exactum.errors import ExactumError, SettingRefused, Unavailable
+from exactum.formats.format import BadRecord, Reader, reason_of
 from exactum.packages import not_installed
 
-NUMBER_BYTES, GUID_BYTES = 5, 17
-"""How long an id is, with its magic byte."""
 DESCRIPTORS = "serialized"
 """A form of Protobuf schemas."""
 DEFAULTS: Mapping[str, Any] = {
@@ -42,6 +40,10 @@ TIMEOUT_S = 3.0
 """How long a registry may call a schema unknown that it knows: the one that answers may follow
 another one.
 """
+FRAME_BYTES_MAX = 1_000
+"""How much stands before a value at most: hostile bytes are no number of a million digits."""
+READERS_MAX = 1_000
+"""How many schemas a task remembers how to read."""
 WAITED_IDS_MAX = 1_000
 """Of how many ids a process remembers that it has waited for them."""
 CONTEXT = ":."
@@ -119,26 +121,6 @@ def place(
     return made
 
 
-def schema_id(data: bytes) -> tuple[int | str, int]:
-    """The id of the writer's schema at the start of a record, a number or a GUID, and where it
-    ends.
-
-    Raises:
-        BadRecord: the record is not in the registry's wire format.
-    """
-    end = GUID_BYTES if data[:1] == b"\1" else NUMBER_BYTES
-    if data[:1] > b"\1":
-        raise BadRecord(
-            f"the magic byte is {data[0]}, not 0 or 1: not in the schema registry's wire format, "
-            "or its schema's id is in a header that is not read (includeHeaders=True)"
-        )
-    if len(data) < end:
-        raise BadRecord(f"{len(data)} bytes are too short for the schema registry's wire format")
-    if data[0]:
-        return str(uuid.UUID(bytes=data[1:end])), end
-    return int.from_bytes(data[1:end], "big"), end
-
-
 def with_ids(column: Any, headers: Any, name: str) -> Any:
     """The records with what stands in their last header ``name``, the id of a schema, before them;
     ``headers`` are those of Kafka as Spark has them.
@@ -188,44 +170,76 @@ def reader_schema(at: RegistryAddress, subject: str | None, version: int | None)
     return found
 
 
-class Writers:
-    """The schemas that records were written with, by id. One for each task; what is known is kept
-    by the process, in its client.
+def registered(
+    at: RegistryAddress, made: Callable[[SchemaText, tuple[int, ...]], Reader]
+) -> Reader:
+    """A reader of records with the id of the schema they were written with. One for each task.
+
+    ``made`` makes a reader of the values of a schema, and of the message of Protobuf at a place in
+    it; BadRecord and any other error of it make those records bad.
 
     A schema never changes under its id; that an id is unknown is kept for the task only. The
     records of a task were there before it began, and their schemas before them, so one wait from
     then on is enough for all of its ids.
     """
+    from confluent_kafka.schema_registry.serde import SchemaId
 
-    def __init__(self, at: RegistryAddress) -> None:
-        self._at = at
-        self._known: dict[int | str, SchemaText | str] = {}
-        self._until_s = time.monotonic() + TIMEOUT_S
+    until_s = time.monotonic() + TIMEOUT_S
 
-    def writer(self, number: int | str) -> SchemaText:
-        """
-        Raises:
-            BadRecord: the registry says that it does not know the id, also after a while; or the id
-                names a schema of another kind, or one with rules that change values.
-            Unavailable: the registry did not answer.
-        """
-        if number not in self._known:
-            self._known[number] = self._look(number)
-        found = self._known[number]
+    @lru_cache(READERS_MAX)
+    def reader_of(number: int | str, place: tuple[int, ...]) -> Reader | str:
+        """Or why the records are bad."""
+        try:
+            schema = _writer(at, number, until_s)
+        except BadRecord as error:
+            return str(error)
+        try:
+            return made(schema, place)
+        except (ExactumError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001  (fastavro and protobuf have many of their own)
+            return f"its schema, id {number}, cannot be used: {reason_of(error)}"
+
+    def read(data: bytes) -> Any:
+        stream, frame = io.BytesIO(data[:FRAME_BYTES_MAX]), SchemaId(at.kind)
+        try:
+            frame.from_bytes(stream)
+        except Exception:  # noqa: BLE001  (it has some of its own, and struct's)
+            raise BadRecord(_unframed(data)) from None
+        number = frame.id if frame.guid is None else str(frame.guid)
+        found = reader_of(number, tuple(frame.message_indexes or ()))
         if isinstance(found, str):
             raise BadRecord(found)
-        return found
+        return found(data[stream.tell() :])
 
-    def _look(self, number: int | str) -> SchemaText | str:
-        """The schema, or why it makes a record bad."""
-        until_s = min(self._until_s, _first_asked_s(self._at, number) + TIMEOUT_S)
-        try:
-            ask = partial(_by_id, self._at, number)
-            found = _found(self._at, f"schema id {number}", ask, until_s)
-        except _Unknown as unknown:
-            return f"{unknown} is not known to the schema registry"
-        why = _unusable(self._at, found)
-        return f"its schema, id {number}, {why}" if why else found
+    return read
+
+
+def _unframed(data: bytes) -> str:
+    """Why a record is not in the registry's wire format."""
+    if data[:1] > b"\1":
+        return (
+            f"the magic byte is {data[0]}, not 0 or 1: not in the schema registry's wire format, "
+            "or its schema's id is in a header that is not read (includeHeaders=True)"
+        )
+    return f"{len(data)} bytes are too short for the schema registry's wire format"
+
+
+def _writer(at: RegistryAddress, number: int | str, until_s: float) -> SchemaText:
+    """
+    Raises:
+        BadRecord: the registry says that it does not know the id, also after a while; or the id
+            names a schema of another kind, or one with rules that change values.
+        Unavailable: the registry did not answer.
+    """
+    until_s = min(until_s, _first_asked_s(at, number) + TIMEOUT_S)
+    try:
+        found = _found(at, f"schema id {number}", partial(_by_id, at, number), until_s)
+    except _Unknown as unknown:
+        raise BadRecord(f"{unknown} is not known to the schema registry") from None
+    if why := _unusable(at, found):
+        raise BadRecord(f"its schema, id {number}, {why}")
+    return found
 
 
 @cache

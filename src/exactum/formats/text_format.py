@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from exactum.formats.format import Bound, RecordDecoder, text_of
+from exactum.formats.format import Bound, Reader, text_of
 
 
 @dataclass(frozen=True)
@@ -19,20 +18,8 @@ class String:
         """See ``Format.bind``."""
         from pyspark.sql.types import StringType
 
-        return Bound(StringType(), TextCodec())
+        return Bound(StringType(), _reader)
 
 
-@dataclass(frozen=True)
-class TextCodec:
-    """The codec, and, having no state, its own decoder."""
-
-    def open(self, kind: Any) -> TextCodec:
-        return self
-
-    def decode(self, column: Any) -> tuple[Any, dict[int, str]]:
-        import pyarrow as pa
-
-        try:
-            return column.cast(pa.string()), {}
-        except pa.ArrowInvalid:  # one of them is not UTF-8: find out which
-            return RecordDecoder(pa.string(), text_of).decode(column)
+def _reader() -> Reader:
+    return text_of

@@ -15,6 +15,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 from pyspark import cloudpickle
 
+from exactum.formats import format as record_format
 from exactum.formats.format import arrow_type
 
 UTC = timezone.utc
@@ -88,11 +89,11 @@ AVRO_RECORD = {
 
 
 def decoded(given: Any, records: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-    """What a task makes of the records, its codec having been carried there as Spark does."""
+    """What a task makes of the records, its reader having been carried there as Spark does."""
     bound = given.bind()
-    codec = pickle.loads(cloudpickle.dumps(bound.codec))
+    reader = pickle.loads(cloudpickle.dumps(bound.reader))
     kind = arrow_type(bound.column, "test")
-    column, reasons = codec.open(kind).decode(pa.array(records, pa.binary()))
+    column, reasons = record_format.decoded(pa.array(records, pa.binary()), kind, reader())
     assert column.type == kind and len(column) == len(records)
     return column.to_pylist(), reasons
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from tests.kit.decoding.messages import narrow_and_wide
+from tests.kit.decoding.records import narrow_and_wide
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -127,6 +127,8 @@ class AvroBytes:
 
     def blocks(self) -> Iterator[None]:
         while count := self.long():
+            if count == -(2**63):
+                raise NotWritten("a block of as many")
             if count < 0:
                 count = -count
                 self.long()

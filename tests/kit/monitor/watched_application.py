@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import exactum
+from exactum.spark.source import lag
 
 play = json.loads(sys.argv[1])
 brokers = play["bootstrap_servers"]
@@ -28,13 +29,13 @@ def on_event(event: exactum.events.Event) -> None:
 
 
 if __name__ == "__main__":
+    lag.STALL_AFTER_S = 2.0
     spark = exactum.local_session("watched", **play["session"])
     numbers = exactum.read_kafka(
         spark,
         play["source"],
         bootstrap_servers=brokers,
         start="earliest",
-        stall_after_s=2.0,
         maxOffsetsPerTrigger=play["max_offsets"],
     )
     rows = exactum.decode(numbers, value=exactum.Json("n long"), on_error="dead_letter")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,35 +48,45 @@ def way_of(spark: Any, way: str) -> Iterator[None]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Noting:
-    """Writers that note the Arrow schema and the size of each batch."""
+class MadeWriters:
+    """Those of ``WriterSink``, in the tasks."""
 
     writers: Any
+    made: Callable[[Callable[[], Any], Any, Any, Path], Any]
     folder: Path
 
     def open(self, order: Any, task: Any) -> Any:
-        return NotingWriter(self.writers.open(order, task), self.folder)
+        return self.made(lambda: self.writers.open(order, task), order, task, self.folder)
+
+
+class WriterSink(exactum.FileSink):
+    """Parquet, by the writers that a function of a module makes: of what opens the sink's own, the
+    order, the task, and a folder for notes.
+    """
+
+    def __init__(self, out: str | Path, made: Any, **settings: Any) -> None:
+        super().__init__(str(out), **{"format": "parquet", **settings})
+        self._made = made
+
+    def open(self, run: Any, participant: str, columns: Any = ()) -> Any:
+        opened = super().open(run, participant, columns)
+        made = MadeWriters(opened.writers, self._made, notes_of(self._path))
+        return dataclasses.replace(opened, writers=made)
 
 
 class NotingWriter:
-    def __init__(self, writer: Any, folder: Path) -> None:
-        self._writer = writer
+    """Notes the Arrow schema and the size of each batch."""
+
+    def __init__(self, opened: Callable[[], Any], order: Any, task: Any, folder: Path) -> None:
+        self._writer = opened()
         self._folder = folder
-        self.prepare, self.abort = writer.prepare, writer.abort
+        self.prepare, self.abort = self._writer.prepare, self._writer.abort
 
     def write(self, batch: Any) -> Any:
         (self._folder / f"{os.getpid()}-{time.monotonic_ns()}").write_text(
             f"{batch.nbytes}\n{batch.schema.to_string()}"
         )
         return self._writer.write(batch)
-
-
-class NotingSink(exactum.FileSink):
-    """Parquet, with what its writers note beside it."""
-
-    def open(self, run: Any, participant: str, columns: Any = ()) -> Any:
-        opened = super().open(run, participant, columns)
-        return dataclasses.replace(opened, writers=Noting(opened.writers, notes_of(self._path)))
 
 
 def notes_of(out: Any) -> Path:
@@ -99,7 +109,7 @@ def run(stream: Any, frame: Any, **sink: Any) -> str | None:
     """The query to its end, into Parquet; the text of its error, or None."""
     notes_of(stream.out).mkdir(exist_ok=True)
     once = exactum.exactly_once(
-        NotingSink(str(stream.out), format="parquet", **sink), on_event=stream.events.append
+        WriterSink(stream.out, NotingWriter, **sink), on_event=stream.events.append
     )
     writer = frame.writeStream.trigger(availableNow=True)
     return stream.end(lambda: once.start(writer, checkpoint=stream.checkpoint))  # type: ignore[no-any-return]

@@ -10,12 +10,12 @@ Workers import this module, so it imports neither pyspark nor a Kafka client at 
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from exactum.errors import SettingRefused
 from exactum.kafka.connection_settings import checked_servers
@@ -159,13 +159,9 @@ def text_of(view: View) -> str:
     """The view as JSON text, always the same for the same content: pairs of key and value in
     base64.
     """
-    pairs = [
-        [base64.b64encode(k).decode(), base64.b64encode(v).decode()]
-        for k, v in sorted(view.items())
-    ]
-    return json.dumps(pairs, separators=(",", ":"))
+    return msgspec.json.encode(sorted(view.items())).decode()
 
 
 def view_of(text: str) -> dict[bytes, bytes]:
     """The opposite of ``text_of``."""
-    return {base64.b64decode(key): base64.b64decode(value) for key, value in json.loads(text)}
+    return dict(msgspec.json.decode(text, type=list[tuple[bytes, bytes]]))

@@ -13,7 +13,7 @@ one that marks: no record is left out before it was looked at.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -22,10 +22,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from exactum.errors import FrameRefused, RowsRefused, SettingRefused
-from exactum.formats.avro_format import AvroCodec
+from exactum.formats.avro_format import Avro
 from exactum.formats.format import Bound, Format, arrow_type
 from exactum.formats.function_format import Function
-from exactum.formats.text_format import TextCodec
+from exactum.formats.text_format import String
 from exactum.spark.decoding.decode_task import BAD, DecodeTask, Decoding, null_reason, refusal_of
 from exactum.spark.jvm import frames
 from exactum.spark.jvm.frames import frame_of, logical_plan, node_names
@@ -80,10 +80,9 @@ class Policy(Enum):
 
 def decode(
     frame: DataFrame,
-    value: Format | Callable[[bytes], Any] | None = None,
-    key: Format | Callable[[bytes], Any] | None = None,
+    value: Format | None = None,
+    key: Format | None = None,
     *,
-    returns: Any = None,
     on_error: str = "fail",
     nulls: str = "keep",
 ) -> DataFrame:
@@ -94,10 +93,8 @@ def decode(
             timestamp, key and value as they came. Columns may be added and rows filtered out
             before.
         value: how values are read: ``String()``, ``Json(...)``, ``Avro(...)``, ``Protobuf(...)``,
-            ``Function(...)``, or a function from bytes to a value of the type ``returns``. None
-            leaves them as they are.
+            ``Function(...)``. None leaves them as they are.
         key: the same for keys.
-        returns: Spark's type, or its DDL, of what a plain function returns.
         on_error: what becomes of a bad record, key or value. "fail" (default): the query stops with
             ``RowsRefused`` that names topic, partition, offset and reason; nothing of the epoch is
             visible. "skip": it is left out and counted (``events.RowsSkipped``). "dead_letter": it
@@ -121,7 +118,7 @@ def decode(
     policy = _choice(on_error, "on_error", [one.value for one in Policy])
     null_is_bad = _choice(nulls, "nulls", ["keep", "error"]) == "error"
     given = {
-        name: _format(one, returns, name)
+        name: _format(one, name)
         for name, one in (("key", key), ("value", value))
         if one is not None
     }
@@ -133,7 +130,11 @@ def decode(
     bound = {name: one.bind() for name, one in given.items()}
     if is_connect(frame) and on_error == Policy.DEAD_LETTER.value:
         _refuse_unsteady(frame, given, bound)
-    if not _has_headers(frame) and any(map(_begins_as_an_id_may, bound.values())):
+    if not _has_headers(frame) and any(
+        bound[name].framed and isinstance(one, Avro) for name, one in given.items()
+    ):
+        # A value whose id is in a header may look as if it began with another: no JSON and no
+        # Protobuf does.
         raise FrameRefused(
             "DECODE_FRAME",
             "decode() needs the headers of records that are Avro with a registry: a schema's id "
@@ -143,7 +144,7 @@ def decode(
     nulls_are_bad = tuple(bound) if null_is_bad else ()
     if (timed := _with_null_times(frame)) is not None:
         frame, nulls_are_bad = timed, (*nulls_are_bad, "timestamp")
-    if all(isinstance(one.codec, TextCodec) for one in bound.values()):
+    if all(isinstance(one, String) for one in given.values()):
         marked, result = _text_marked(frame, list(bound), fail, nulls_are_bad)
     else:
         marked, result = _marked(frame, bound, fail, nulls_are_bad), dict[str, Column]()
@@ -157,16 +158,9 @@ def _has_headers(frame: DataFrame) -> bool:
     return dict(frame.dtypes).get("headers") == HEADERS
 
 
-def _begins_as_an_id_may(one: Bound) -> bool:
-    """Whether a value whose schema's id is in a header may look as if it began with another one: no
-    JSON and no Protobuf does.
-    """
-    return one.framed and isinstance(one.codec, AvroCodec)
-
-
 def _with_null_times(frame: DataFrame) -> DataFrame | None:
     """The frame with null for each timestamp that Spark cannot hold; None where such a record is an
-    error of the source: it makes rows, or the frame computes with timestamps.
+    error of the source: it makes rows, or something stands before the decoding.
     """
     if is_connect(frame):
         return None
@@ -210,7 +204,7 @@ def _marked(
     for name, one in bound.items():
         outward = one.column
         header = f"__{name}_schema_id" if one.framed and has_headers else ""
-        decodings.append(Decoding(name, one.codec, arrow_type(outward, name), header))
+        decodings.append(Decoding(name, one.reader, arrow_type(outward, name), header))
         fields[name] = StructField(name, outward)
     schema = StructType([*fields.values(), StructField(BAD, BAD_TYPE)])
     task = DecodeTask(tuple(decodings), fail, nulls_are_bad)
@@ -326,21 +320,13 @@ def _refuse_unsteady(
         )
 
 
-def _format(given: Any, returns: Any, name: str) -> Format:
+def _format(given: Any, name: str) -> Format:
     if isinstance(given, Format) and not isinstance(given, type):
         return given
-    if callable(given) and not isinstance(given, type):
-        if returns is None:
-            raise SettingRefused(
-                "DECODE_ARGUMENT",
-                f"decode({name}=a function) needs the type that the function returns: returns='id "
-                "bigint, name string'.",
-            )
-        return Function(given, returns)
     raise SettingRefused(
         "DECODE_ARGUMENT",
         f"decode({name}={given!r}) is no format. Give exactum.String(), Json(...), Avro(...), "
-        "Protobuf(...), Function(...), or a function from bytes to a value.",
+        "Protobuf(...), or Function(f, returns) for a function from bytes to a value.",
     )
 
 

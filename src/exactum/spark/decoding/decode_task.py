@@ -6,12 +6,12 @@ Workers import this module, so it imports neither pyspark nor pyarrow at module 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from exactum.errors import RowsRefused
-from exactum.formats.format import Codec, Decoder
+from exactum.formats.format import Reader, decoded
 from exactum.formats.registry import with_ids
 from exactum.spark.write.failure import TaskFailed
 from exactum.spark.write.write_task import current_task
@@ -31,13 +31,13 @@ def null_reason(column: str) -> str:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How one column is decoded: ``kind`` is the Arrow type of the result.
+    """How one column is decoded: ``reader`` as of a ``Bound``, ``kind`` is the result's Arrow type.
 
     ``id_header``: the header that may have the id of a record's schema, or nothing.
     """
 
     column: str
-    codec: Codec
+    reader: Callable[[], Reader]
     kind: Any
     id_header: str = ""
 
@@ -58,28 +58,28 @@ class DecodeTask:
         task = current_task()
         at_hand: Any = None
         try:
-            decoders = [one.codec.open(one.kind) for one in self.decodings]
+            readers = [one.reader() for one in self.decodings]
             for batch in batches:
                 at_hand = batch
-                decoded = self._decoded(batch, decoders)
+                found = self._decoded(batch, readers)
                 at_hand = None
-                yield decoded
+                yield found
         except GeneratorExit:  # Spark needs no more of it
             raise
         except Exception as error:
             code = None if at_hand is None else f"a decoder, on {_records(at_hand)},"
             raise TaskFailed.of(error, task, code=code) from error
 
-    def _decoded(self, batch: Any, decoders: Sequence[Decoder]) -> Any:
+    def _decoded(self, batch: Any, readers: Sequence[Reader]) -> Any:
         import pyarrow as pa
 
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         reasons: dict[int, str] = {}
-        for one, decoder in zip(self.decodings, decoders, strict=True):
+        for one, read in zip(self.decodings, readers, strict=True):
             data = batch.column(one.column)
             if one.id_header:
                 data = with_ids(data, batch.column("headers"), one.id_header)
-            columns[one.column], found = decoder.decode(data)
+            columns[one.column], found = decoded(data, one.kind, read)
             for row, reason in found.items():
                 reasons[row] = (
                     f"{reasons[row]}; {one.column}: {reason}"

@@ -25,7 +25,7 @@ from exactum.spark.event_log import watchers
 from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.query import ENDING_TRIGGERS, Batch, EpochListener, Run
 from exactum.spark.run.opened_sinks import OpenedSinks
-from exactum.spark.source.bounds import report_start, stops_of
+from exactum.spark.source.bounds import stops_of
 
 logger = logging.getLogger("exactum")
 
@@ -90,7 +90,6 @@ class RunStart(EpochListener):
     def begin(self, batch: Batch) -> None:
         """Of the run's first one."""
         self._first = batch
-        report_start(self._run, batch)
 
     def tend(self) -> None:
         if self._first is None:

@@ -1,14 +1,9 @@
 package exactum;
 
-import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import org.apache.spark.sql.catalyst.expressions.AttributeReference;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
@@ -17,7 +12,6 @@ import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.metric.CustomMetric;
-import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -31,7 +25,6 @@ import org.apache.spark.sql.kafka010.KafkaSourceProvider;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Spark's own Kafka source, whose micro-batches are read in batches of columns instead of row by row, and end at a stop.
@@ -53,30 +46,18 @@ public final class ColumnarKafka implements TableProvider {
     private final KafkaSourceProvider spark = new KafkaSourceProvider();
 
     /**
-     * The plan with these sources read so that a timestamp which Spark cannot hold is null. Null where the plan does more
-     * with the column timestamp than hand it on: it would take that for a time that is not known.
+     * A source's plan, read so that a timestamp which Spark cannot hold is null. Null where more than the source stands in
+     * the plan, which may look at a null timestamp and take it for a time that is not known.
      */
     public static LogicalPlan withNullTimes(LogicalPlan plan) {
-        if (plan instanceof StreamingRelationV2) {
-            StreamingRelationV2 it = (StreamingRelationV2) plan;
-            Map<String, String> options = new HashMap<>(it.extraOptions().asCaseSensitiveMap());
-            options.put("kafka." + NULL_TIMES, "true");
-            return it.copy(it.source(), it.sourceName(), it.table(), new CaseInsensitiveStringMap(options), it.output(),
-                    it.catalog(), it.identifier(), it.v1Relation(), it.sourceIdentifyingName());
+        if (!(plan instanceof StreamingRelationV2)) {
+            return null;
         }
-        for (Expression expression : PackedBatches.list(plan.expressions())) {
-            boolean handsOn = plan instanceof Project && expression instanceof AttributeReference;
-            if (!handsOn && expression.references().exists(column -> column.name().equals("timestamp"))) {
-                return null;
-            }
-        }
-        List<LogicalPlan> children = new ArrayList<>();
-        for (LogicalPlan child : PackedBatches.list(plan.children())) {
-            children.add(withNullTimes(child));
-        }
-        return children.contains(null)
-                ? null
-                : (LogicalPlan) plan.withNewChildren(CollectionConverters.asScala(children).toSeq());
+        StreamingRelationV2 it = (StreamingRelationV2) plan;
+        Map<String, String> options = new HashMap<>(it.extraOptions().asCaseSensitiveMap());
+        options.put("kafka." + NULL_TIMES, "true");
+        return it.copy(it.source(), it.sourceName(), it.table(), new CaseInsensitiveStringMap(options), it.output(),
+                it.catalog(), it.identifier(), it.v1Relation(), it.sourceIdentifyingName());
     }
 
     @Override
@@ -143,13 +124,8 @@ public final class ColumnarKafka implements TableProvider {
         }
 
         @Override
-        public CustomMetric[] supportedCustomMetrics() {
+        public CustomMetric[] supportedCustomMetrics() { // of Spark's reader, where it reads rows
             return scan.supportedCustomMetrics();
-        }
-
-        @Override
-        public CustomTaskMetric[] reportDriverMetrics() {
-            return scan.reportDriverMetrics();
         }
 
         @Override

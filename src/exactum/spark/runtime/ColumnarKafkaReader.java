@@ -3,7 +3,6 @@ package exactum;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.spark.TaskContext;
-import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.kafka010.KafkaBatchInputPartition;
 import org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer;
@@ -86,14 +85,6 @@ final class ColumnarKafkaReader implements PartitionReader<ColumnarBatch> {
     }
 
     @Override
-    public CustomTaskMetric[] currentMetricsValues() {
-        return new CustomTaskMetric[] {
-            metric("offsetOutOfRange", sparks == null ? 0 : sparks.getNumOffsetOutOfRange()),
-            metric("dataLoss", sparks == null ? 0 : sparks.getNumDataLoss())
-        };
-    }
-
-    @Override
     public void close() {
         if (moving != null) { // in the middle of its range
             moving.close();
@@ -102,19 +93,5 @@ final class ColumnarKafkaReader implements PartitionReader<ColumnarBatch> {
         if (sparks != null) {
             sparks.release();
         }
-    }
-
-    private static CustomTaskMetric metric(String name, long value) {
-        return new CustomTaskMetric() {
-            @Override
-            public String name() {
-                return name;
-            }
-
-            @Override
-            public long value() {
-                return value;
-            }
-        };
     }
 }

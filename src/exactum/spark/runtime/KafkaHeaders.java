@@ -4,13 +4,13 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.Headers;
-import org.apache.spark.sql.execution.vectorized.ConstantColumnVector;
+import org.apache.spark.sql.execution.vectorized.OnHeapColumnVector;
+import org.apache.spark.sql.execution.vectorized.WritableColumnVector;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarArray;
-import org.apache.spark.unsafe.types.UTF8String;
 
 /** The headers of some records: names and values of all of them, one after the other. A record without headers has null. */
 final class KafkaHeaders {
@@ -28,7 +28,7 @@ final class KafkaHeaders {
     private int count = 0;
     private int[] ends = new int[64];
     private int rows = 0;
-    private final ColumnVector cells = new Cells();
+    private WritableColumnVector cells;
 
     /** Those of one more record; returns what they take, in bytes. */
     long add(Headers headers) {
@@ -76,62 +76,27 @@ final class KafkaHeaders {
     }
 
     ColumnarArray array(int row) {
-        return new ColumnarArray(cells, begin(row), ends[row] - begin(row));
+        return new ColumnarArray(cells(), begin(row), ends[row] - begin(row));
     }
 
     private int begin(int row) {
         return row == 0 ? 0 : ends[row - 1];
     }
 
-    /** Structures of a name and a value. */
-    private final class Cells extends ConstantColumnVector {
-        private final ColumnVector[] parts = {new Part(true), new Part(false)};
-
-        Cells() {
-            super(0, TYPE.elementType());
-        }
-
-        @Override
-        public ColumnVector getChild(int ordinal) {
-            return parts[ordinal];
-        }
-    }
-
-    private final class Part extends ConstantColumnVector {
-        private final boolean isName;
-
-        Part(boolean isName) {
-            super(0, isName ? DataTypes.StringType : DataTypes.BinaryType);
-            this.isName = isName;
-        }
-
-        @Override
-        public boolean hasNull() {
-            return numNulls() > 0;
-        }
-
-        @Override
-        public int numNulls() {
-            int nulls = 0;
-            for (int row = 0; row < count; row++) {
-                nulls += isNullAt(row) ? 1 : 0;
+    /** Structures of a name and a value, for Spark to read; made when they are asked for. */
+    private ColumnVector cells() {
+        if (cells == null) {
+            cells = new OnHeapColumnVector(Math.max(1, count), TYPE.elementType());
+            for (int at = 0; at < count; at++) {
+                cells.appendStruct(false);
+                cells.getChild(0).appendByteArray(names[at], 0, names[at].length);
+                if (values[at] == null) {
+                    cells.getChild(1).appendNull();
+                } else {
+                    cells.getChild(1).appendByteArray(values[at], 0, values[at].length);
+                }
             }
-            return nulls;
         }
-
-        @Override
-        public boolean isNullAt(int row) {
-            return !isName && values[row] == null;
-        }
-
-        @Override
-        public UTF8String getUTF8String(int row) {
-            return UTF8String.fromBytes(names[row]);
-        }
-
-        @Override
-        public byte[] getBinary(int row) {
-            return values[row];
-        }
+        return cells;
     }
 }

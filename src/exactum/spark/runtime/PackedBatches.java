@@ -41,8 +41,8 @@ import scala.jdk.javaapi.CollectionConverters;
  * Micro-batches that are no more than chosen columns of Kafka records, packed: one array of bytes for many records, with
  * the buffers of their Arrow arrays, for a Python task that unpacks them (packed_records.py).
  *
- * <p>Spark's own way makes a row of each record, and Arrow of the rows: that is three copies of each byte, and here it
- * is one.
+ * <p>Spark's own way makes a row of each record, and Arrow of the rows: that is three copies of each byte, and here
+ * they are two.
  */
 public final class PackedBatches {
     private PackedBatches() {}

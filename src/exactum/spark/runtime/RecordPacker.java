@@ -2,6 +2,7 @@ package exactum;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.util.Arrays;
 import java.util.function.IntPredicate;
 
 /**
@@ -28,63 +29,14 @@ final class RecordPacker {
     private RecordPacker() {}
 
     static byte[] packed(KafkaRecords records, int[] columns) {
-        long size = 8;
-        for (int column : columns) {
-            size += size(records, column);
-        }
-        ByteBuffer to = ByteBuffer.allocate(Math.toIntExact(size)).order(ByteOrder.LITTLE_ENDIAN);
+        // No column takes more for each record than a long, beside the bytes of keys, values and headers.
+        long most = records.bytes() + records.topic().numBytes() + columns.length * (8L * records.count() + 128) + 8;
+        ByteBuffer to = ByteBuffer.allocate(Math.toIntExact(most)).order(ByteOrder.LITTLE_ENDIAN);
         to.putInt(LAYOUT).putInt(records.count());
         for (int column : columns) {
             put(records, column, to);
         }
-        return to.array();
-    }
-
-    private static long size(KafkaRecords records, int column) {
-        int count = records.count();
-        switch (column) {
-            case KafkaRecords.KEY:
-            case KafkaRecords.VALUE:
-                return binarySize(records.binaries(column), count);
-            case KafkaRecords.TOPIC:
-                return 8 + padded(records.topic().numBytes());
-            case KafkaRecords.PARTITION:
-                return 8;
-            case KafkaRecords.OFFSET:
-            case KafkaRecords.TIMESTAMP:
-                return 8L * count;
-            case KafkaRecords.HEADERS:
-                return headersSize(records.headers(), count);
-            default:
-                return padded(4L * count);
-        }
-    }
-
-    private static long binarySize(byte[][] values, int count) {
-        long bytes = 0;
-        int nulls = 0;
-        for (int row = 0; row < count; row++) {
-            byte[] value = values[row];
-            if (value == null) {
-                nulls++;
-            } else {
-                bytes += value.length;
-            }
-        }
-        return listSize(nulls, count) + padded(bytes);
-    }
-
-    private static long headersSize(KafkaHeaders headers, int count) {
-        int nulls = nulls(headers::isNull, count);
-        return listSize(nulls, count)
-                + (nulls == count
-                        ? 0
-                        : binarySize(headers.names(), headers.count()) + binarySize(headers.values(), headers.count()));
-    }
-
-    /** Of the number of nulls and, unless all are, the bits of validity and the offsets. */
-    private static long listSize(int nulls, int count) {
-        return nulls == count ? 8 : 8 + (nulls > 0 ? padded(bits(count)) : 0) + padded(4L * (count + 1));
+        return Arrays.copyOf(to.array(), to.position());
     }
 
     private static void put(KafkaRecords records, int column, ByteBuffer to) {
@@ -182,11 +134,7 @@ final class RecordPacker {
         return (count + 7) / 8;
     }
 
-    private static long padded(long bytes) {
-        return (bytes + 7) / 8 * 8;
-    }
-
     private static void pad(ByteBuffer to) {
-        to.position((int) padded(to.position()));
+        to.position((to.position() + 7) / 8 * 8);
     }
 }

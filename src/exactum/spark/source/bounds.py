@@ -7,19 +7,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exactum.checkpoint.offset_log import Offsets, ReadText, from_json, name_of, source_offsets
+from exactum.checkpoint.offset_log import Offsets, ReadText, from_json, source_offsets
 from exactum.protocol.model import Completed, SourceOffsets
 from exactum.spark.live import RunningSource, noted_offsets
 from exactum.spark.open_queries import Stoppable
 from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.source.options import SourceOptions
-from exactum.spark.source.positions import EARLIEST_SENTINEL
 
 logger = logging.getLogger("exactum")
 
-CHECKPOINT = "checkpoint"
-NAMED_MAX = 100
-"""How many partitions of a source a line names."""
 WAITING = "Waiting"
 """How Spark's words begin for what a query does that has asked for offsets, and found none."""
 
@@ -62,30 +58,6 @@ def begin_of(source: RunningSource, batch: Batch, read: ReadText) -> Offsets:
     if source.index < len(batch.offsets.start):
         return from_json(batch.offsets.start[source.index])
     return source.initial_offsets(read) if batch.batch_id == 0 else {}
-
-
-def report_start(run: Run, batch: Batch) -> None:
-    """With the first batch of a run: where its Kafka sources begin, and why there, a line for
-    each.
-    """
-    for source in kafka_sources_of(run):
-        where = _beginning(source, batch, run.read)
-        logger.info("%s: source %d begins with %s", run, source.index, where)
-
-
-def _beginning(source: RunningSource, batch: Batch, read: ReadText) -> str:
-    chosen = SourceOptions.of(source.options)
-    asked = from_json(source.option("startingOffsets"))
-    parts: list[str] = []
-    for partition, offset in sorted(begin_of(source, batch, read).items()):
-        name = name_of(partition)
-        why = chosen.why.get(name) or chosen.word or "Spark's own start position"
-        # An earlier start, of which no batch was done, may have fixed the beginning.
-        as_asked = asked.get(partition, offset) in (offset, EARLIEST_SENTINEL)
-        fresh = batch.batch_id == 0 and as_asked
-        parts.append(f"{name} at {offset} ({why if fresh else CHECKPOINT})")
-    more = f" and {len(parts) - NAMED_MAX} more partitions" if len(parts) > NAMED_MAX else ""
-    return (", ".join(parts[:NAMED_MAX]) or "no partitions") + more
 
 
 def stops_of(run: Run) -> list[Offsets]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from exactum.checkpoint.offset_log import Offsets
-from exactum.errors import ExactumError, SettingRefused
+from exactum.errors import SettingRefused
 from exactum.kafka.requests import TopicRequests
 from exactum.spark.query import Run
 from exactum.spark.source.watched_source import WatchedSource
@@ -31,7 +31,7 @@ offsets.retention.minutes (7 days).
 
 @dataclass(eq=False)
 class _Group:
-    """A consumer group of one cluster: what is to be committed, what was, and when; ``reported``
+    """A consumer group: what is to be committed, what was, and when; ``reported``
     are the kinds of failures that were logged since.
     """
 
@@ -52,7 +52,7 @@ class GroupOffsets:
 
     def __init__(self, run: Run, sources: Sequence[WatchedSource]) -> None:
         self._run = run
-        self._sources = [source for source in sources if source.chosen.commit_offsets]
+        self._sources = [source for source in sources if source.chosen.group_id]
         self._groups: dict[int, _Group] = {}  # by source index; known from the first batch on
         self._changing, self._committing = threading.Lock(), threading.Lock()
 
@@ -66,9 +66,14 @@ class GroupOffsets:
         from an old copy of the checkpoint, must not move the group back.
 
         Raises:
-            SettingRefused: two sources would commit the same partitions to one group.
+            SettingRefused: two sources would commit the same partitions to one group, or connect
+                in different ways.
         """
-        self._find_groups()
+        known: dict[str, _Group] = {}
+        for one in self._sources:
+            name = str(one.chosen.group_id)
+            group = known.setdefault(name, _Group(name, one.requests))
+            self._groups[one.source.index] = group
         self._refuse_shared(ends)
 
     def done(self, ends: Mapping[int, Offsets]) -> None:
@@ -100,38 +105,24 @@ class GroupOffsets:
         """Commit what is left, within the client's time. Idempotent."""
         self.tend()
 
-    def _find_groups(self) -> None:
-        """One group id on two clusters is two groups. Which cluster it is nobody is asked, unless
-        sources with one group id connect in different ways.
-        """
-        known: dict[tuple[str, str], _Group] = {}
-        groups: dict[int, _Group] = {}
-        for one in self._sources:
-            group_id = str(one.chosen.group_id)
-            ways = {id(o.requests) for o in self._sources if str(o.chosen.group_id) == group_id}
-            cluster = "" if len(ways) == 1 else self._cluster_of(one.requests)
-            group = known.setdefault((cluster, group_id), _Group(group_id, one.requests))
-            groups[one.source.index] = group
-        self._groups = groups
-
-    def _cluster_of(self, requests: TopicRequests) -> str:
-        try:
-            return requests.cluster_id()
-        except ExactumError as error:  # the group is for onlookers: the query goes on
-            logger.debug("%s: which cluster it reads is not known: %s", self._run, error)
-            return requests.servers
-
     def _refuse_shared(self, ends: Mapping[int, Offsets]) -> None:
-        owners: dict[tuple[_Group, str], str] = {}
+        owners: dict[tuple[str, str], str] = {}
         for one in self._sources:
-            index, own = one.source.index, one.chosen.source_id
+            index, own, group = one.source.index, one.chosen.source_id, str(one.chosen.group_id)
+            if self._groups[index].requests is not one.requests:
+                raise SettingRefused(
+                    "GROUP_TWICE",
+                    f"{self._run}: two sources with group_id={group!r} connect to their brokers in "
+                    "different ways. Give each its own group_id, or one of them "
+                    "commit_offsets=False. Nothing of this batch was written.",
+                )
             for topic in sorted({topic for topic, _ in ends[index]}):
-                if owners.setdefault((self._groups[index], topic), own) != own:
+                if owners.setdefault((group, topic), own) != own:
                     raise SettingRefused(
                         "GROUP_TWICE",
-                        f"{self._run}: two sources read the topic {topic!r} with group_id="
-                        f"{one.chosen.group_id!r}, so the group's offsets would mean now the one, "
-                        "now the other. Give each its own group_id, or one of them "
+                        f"{self._run}: two sources read the topic {topic!r} with "
+                        f"group_id={group!r}, so the group's offsets would mean now the one, now "
+                        "the other. Give each its own group_id, or one of them "
                         "commit_offsets=False. Nothing of this batch was written.",
                     )
 

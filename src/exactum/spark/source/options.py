@@ -14,8 +14,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from exactum.checkpoint.offset_log import Offsets, from_json, to_json
 from exactum.errors import SettingRefused
 from exactum.kafka.requests import TopicRequests, TopicSeen
@@ -25,11 +23,10 @@ from exactum.kafka.transaction import Partition
 logger = logging.getLogger("exactum")
 
 PREFIX = "exactum."
-CHOSEN = PREFIX + "chosen"
+SOURCE, GROUP = PREFIX + "source", PREFIX + "group"
 STOP = PREFIX + "stop.offsets"
 """``ColumnarKafka.java`` reads it."""
 CLIENT_PREFIX = PREFIX + "client."
-STALL_AFTER_S = 30.0
 Topics = str | Sequence[str] | re.Pattern[str] | Mapping[str, Sequence[int]]
 
 ISOLATION = "kafka.isolation.level"
@@ -283,48 +280,38 @@ class Subscription:
 # ---- all of a source -----------------------------------------------------------------------------
 
 
-class Chosen(msgspec.Struct, frozen=True):
-    """What one call of ``read_kafka`` chose. ``source_id`` names the call, ``why`` tells by
-    partition (``orders-0``) why it starts where it does, ``word`` is a start that goes for all
-    partitions.
+@dataclass(frozen=True)
+class SourceOptions:
+    """What all options of a source say. One that was made by Spark's own reader has the defaults of
+    what was chosen.
+
+    ``source_id`` names a call of ``read_kafka``, ``group_id`` is the group that its offsets are
+    committed to, ``stop`` the first offset of each partition that is not read, ``client`` are
+    librdkafka settings that replace the translated ones. ``read_committed`` is false by Kafka's own
+    default.
     """
 
     source_id: str = ""
     group_id: str | None = None
-    commit_offsets: bool = False
-    word: str | None = None
-    why: Mapping[str, str] = msgspec.field(default_factory=dict)
-    stall_after_s: float = STALL_AFTER_S
-
-
-class SourceOptions(Chosen, frozen=True):
-    """What all options of a source say. One that was made by Spark's own reader has the defaults of
-    what was chosen.
-
-    ``stop`` is the first offset of each partition that is not read, ``client`` are librdkafka
-    settings that replace the translated ones. ``read_committed`` is false by Kafka's own default.
-    """
-
     stop: Offsets | None = None
-    client: Mapping[str, str] = msgspec.field(default_factory=dict)
-    subscription: Subscription = msgspec.field(default_factory=Subscription)
+    client: Mapping[str, str] = field(default_factory=dict)
+    subscription: Subscription = field(default_factory=Subscription)
     read_committed: bool = False
 
     def options(self) -> dict[str, str]:
         """What was chosen as options of Spark's source, to be added to its own."""
-        chosen = Chosen(*(getattr(self, name) for name in Chosen.__struct_fields__))
-        options = {CHOSEN: msgspec.json.encode(chosen).decode()}
-        if self.stop is not None:
-            options[STOP] = to_json(self.stop)
+        stop = None if self.stop is None else to_json(self.stop)
+        given = {SOURCE: self.source_id, GROUP: self.group_id, STOP: stop}
+        options = {name: value for name, value in given.items() if value is not None}
         # each by its name, by which Spark hides passwords
         return options | {CLIENT_PREFIX + name: value for name, value in self.client.items()}
 
     @staticmethod
     def of(options: Mapping[str, str]) -> SourceOptions:
         """What a source's options say; the defaults where there are none."""
-        chosen = msgspec.json.decode(options.get(CHOSEN, "{}"), type=Chosen)
         return SourceOptions(
-            **msgspec.structs.asdict(chosen),
+            options.get(SOURCE, ""),
+            options.get(GROUP),
             stop=from_json(options[STOP]) if STOP in options else None,
             client={
                 name.removeprefix(CLIENT_PREFIX): value

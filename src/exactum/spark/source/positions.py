@@ -12,10 +12,9 @@ All but Spark's words are resolved at once, on the driver, to an offset for each
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from exactum.checkpoint.offset_log import Offsets, as_argument, name_of, to_json
@@ -23,8 +22,6 @@ from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests
 from exactum.kafka.transaction import Partition
 from exactum.spark.source.options import refused
-
-logger = logging.getLogger("exactum")
 
 OffsetMap = Mapping[str, Mapping[int, int]]
 Start = str | int | datetime | OffsetMap
@@ -39,12 +36,9 @@ EARLIEST_SENTINEL = -2
 """Spark's offset for "where the partition begins when the query starts": right even if retention
 moves it by then.
 """
-SETTLE_S = 8.0
-"""How long read_kafka waits for transactions upstream that are open, and hold readers back."""
-SETTLE_PAUSE_S = 0.2
-REPORTED_AFTER_S = 1.0
-"""How long it waits without a word."""
 CLOCK_SLACK_MS = 1_000
+NAMED_MAX = 100
+"""How many partitions of a source the log names."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -181,53 +175,16 @@ class Positions:
     def beginnings(self) -> Offsets:
         return self.requests.offsets(self.partitions, EARLIEST, read_committed=self.read_committed)
 
-    def blocked(self, wanted: Offsets) -> dict[Partition, tuple[int, str]]:
-        """Partitions whose readers do not come as far as ``wanted`` within ``SETTLE_S``, because of
-        open transactions: where they come to, and whose that is, in words.
-        """
-        began_s, reported = time.monotonic(), False
-        while True:
-            ends = self.ends()
-            blocked = {p: ends[p] for p, offset in wanted.items() if ends[p] < offset}
-            waited_s = time.monotonic() - began_s
-            if not blocked or waited_s > SETTLE_S:
-                holders = self._holders(blocked) if blocked else {}
-                return {p: (end, holders.get(p, "")) for p, end in sorted(blocked.items())}
-            if waited_s > REPORTED_AFTER_S and not reported:
-                reported = True
-                logger.warning(
-                    "read_kafka waits up to %.0f s for the end of open transactions upstream: "
-                    "readers come to %s.",
-                    SETTLE_S,
-                    ", ".join(f"{name_of(p)} at {end}" for p, end in sorted(blocked.items())),
-                )
-            time.sleep(SETTLE_PAUSE_S)
-
-    def _holders(self, blocked: Offsets) -> dict[Partition, str]:
-        """Who holds readers back there, in words; none where the user may not see it."""
-        try:
-            found = self.requests.holders(blocked)
-        except (SettingRefused, Unavailable) as error:
-            logger.info("read_kafka: whose open transactions they are is not known: %s", error)
-            return {}
-        words: dict[Partition, str] = {}
-        for partition, holder in found.items():
-            words[partition] = f", by producer {holder.producer_id}"
-            if holder.transactional_id:
-                words[partition] += f" with transactional id {holder.transactional_id!r}"
-        return words
-
 
 @dataclass(frozen=True)
 class Resolved:
-    """Spark's option ``startingOffsets``, and for each partition (``orders-0``) why it starts where
-    it does.
+    """Spark's option ``startingOffsets``; and in words, where each partition starts and why.
 
     ``refusal``: why a new query cannot begin there; None: it can.
     """
 
     starting_offsets: str
-    why: Mapping[str, str] = field(default_factory=dict)
+    where: str = ""
     refusal: str | None = None
 
 
@@ -255,22 +212,28 @@ def resolved_start(start: Position, positions: Positions) -> Resolved:
     except _OutOfReach as refusal:
         return Resolved(to_json({(str(refusal), 0): 0}), refusal=str(refusal))
     if not chosen:  # a pattern that nothing matches yet
-        return Resolved(EARLIEST)
+        return Resolved(EARLIEST, "partitions that come")
+    words = [
+        f"{name_of(p)} at {'its first record' if offset == EARLIEST_SENTINEL else offset} ({why})"
+        for p, (offset, why) in sorted(chosen.items())
+    ]
+    more = f" and {len(words) - NAMED_MAX} more partitions" if len(words) > NAMED_MAX else ""
     return Resolved(
         to_json({partition: offset for partition, (offset, _) in chosen.items()}),
-        {name_of(partition): why for partition, (_, why) in chosen.items()},
+        ", ".join(words[:NAMED_MAX]) + more,
     )
 
 
 def _by_time(start: Moment, positions: Positions) -> dict[Partition, tuple[int, str]]:
-    wanted = positions.at_time(start.time_ms)
-    for partition, (end, whose) in positions.blocked(wanted).items():
-        raise _OutOfReach(
-            "SOURCE_START",
-            f"exactum refuses to start {name_of(partition)} at {wanted[partition]} (first record "
-            f"at or after {start.given}): an open transaction upstream holds readers back at {end}"
-            f"{whose}; start again when it has ended",
-        )
+    wanted, ends = positions.at_time(start.time_ms), positions.ends()
+    for partition, offset in sorted(wanted.items()):
+        if ends[partition] < offset:
+            raise _OutOfReach(
+                "SOURCE_START",
+                f"exactum refuses to start {name_of(partition)} at {offset} (first record at or "
+                f"after {start.given}): an open transaction upstream holds readers back at "
+                f"{ends[partition]}; start again when it has ended",
+            )
     last = positions.last()
     return {
         p: (
@@ -331,26 +294,18 @@ def resolved_stop(stop: Position, positions: Positions) -> Offsets:
 
     Raises:
         SettingRefused: offsets do not name every partition.
-        Unavailable: the cluster did not answer; or a transaction that is open holds readers back
-            before the end, or the time, for longer than it is waited for: a query that ended there
-            would have left out records that are committed, or will be.
+        Unavailable: the cluster did not answer; or an open transaction holds readers back before
+            the time: a query that ended there would leave out what will be committed.
     """
-    if not isinstance(stop, str | Moment):
-        return _of_all(stop, positions)
-    given = stop.given if isinstance(stop, Moment) else stop
-    wanted = positions.last() if isinstance(stop, str) else positions.at_time(stop.time_ms)
-    blocked = positions.blocked(wanted)
-    if blocked:
-        named = ", ".join(
-            f"{name_of(p)} at {end}, before {wanted[p]}{whose}"
-            for p, (end, whose) in blocked.items()
-        )
+    if not isinstance(stop, Moment):
+        return positions.ends() if isinstance(stop, str) else _of_all(stop, positions)
+    wanted, ends = positions.at_time(stop.time_ms), positions.ends()
+    behind = [f"{name_of(p)} at {ends[p]}" for p, o in sorted(wanted.items()) if ends[p] < o]
+    if behind:
         raise Unavailable(
-            f"read_kafka(stop={given!r}): open transactions upstream hold readers back ({named}), "
-            "so not all that lies before the stop can be read yet. Start again when they have "
-            "ended; Kafka's own kafka-transactions tool shows and aborts them. With offsets of all "
-            "partitions as the stop nobody waits here: the query does, unless its trigger is "
-            "availableNow."
+            f"read_kafka(stop={stop.given!r}): open transactions upstream hold readers back before "
+            f"that time ({', '.join(behind)}). Start again when they have ended, or give "
+            "offsets of all partitions as the stop, which the query waits for."
         )
     return wanted
 

@@ -5,7 +5,6 @@ holds.
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,6 @@ from exactum.spark.query import is_connect
 from exactum.spark.source import positions
 from exactum.spark.source.columnar import SPARKS, kafka_format, rows_format
 from exactum.spark.source.options import (
-    STALL_AFTER_S,
     SourceOptions,
     Subscription,
     Topics,
@@ -55,7 +53,6 @@ def read_kafka(
     stop: StopAt | None = None,
     auto_offset_reset: str = "earliest",
     commit_offsets: bool | None = None,
-    stall_after_s: float = STALL_AFTER_S,
     client: Mapping[str, object] | None = None,
     **options: object,
 ) -> DataFrame:
@@ -79,17 +76,15 @@ def read_kafka(
             two words. Later partitions start at their beginning.
         stop: for a backfill: no batch reads past it, and a query that exactum starts ends when
             everything before it is in the sinks.
-            "latest" (the ends as of now, with what open transactions upstream hold back: their end
-            is waited for), a time as for ``start``, or the offsets of all partitions; the record at
-            the stop is the first that is not read. Partitions that come later are not read. A query
+            "latest" (as far as readers come now), a time as for ``start``, or the offsets of all
+            partitions; the record at the stop is the first that is not read. Partitions that come
+            later are not read. A query
             of several sources ends when all are bounded and read. A later start with another stop,
             or none, reads on. The driver needs exactum's jar, which ``local_session`` has.
         auto_offset_reset: where a partition begins for which the group has no offset: "earliest"
             (default), "latest", or "none": refused.
         commit_offsets: False: nothing is committed to the group. Default: as soon as there is a
             group id.
-        stall_after_s: how long an open transaction upstream may hold back a partition's readers
-            before ``events.UpstreamStalled`` tells of it; default 30 s.
         client: librdkafka's settings for what the driver asks the brokers, where they cannot be
             derived from the ``kafka.*`` options: ``{"security.protocol": "SASL_SSL",
             "ssl.ca.location": "ca.pem", ...}``.
@@ -106,15 +101,14 @@ def read_kafka(
         SettingRefused: an option that would break the guarantee or contradicts the arguments, an
             unknown or impossible position, a topic that does not exist, or no connector (or with
             ``stop``, no jar of exactum's) on the class path.
-        Unavailable: the cluster did not answer within some seconds; or open transactions upstream
-            hold readers back before the ``stop``.
+        Unavailable: the cluster did not answer within some seconds; or an open transaction upstream
+            holds readers back before a ``stop`` that is a time.
     """
     if client is not None and not isinstance(client, Mapping):
         raise refused(f": client={client!r} must be a dictionary of librdkafka's settings.")
     session: object = spark
     if not isinstance(session, SparkSession) and not is_connect(session):
         raise refused(f": spark={spark!r} must be a SparkSession, as exactum.local_session makes.")
-    _check_stall(stall_after_s)
     _check_group(group_id, auto_offset_reset, commit_offsets)
     begin = positions.checked_start(start, group_id)
     until = None if stop is None else positions.checked(stop, "stop", positions.STOP_WORDS)
@@ -125,7 +119,7 @@ def read_kafka(
     }
     own = dict(as_texts(client or {}, {}, "read_kafka(client=)"))
     word = str(begin) if begin in positions.SPARKS_WORDS else None
-    resolved, end = Resolved(word or ""), None
+    resolved, end = Resolved(word or "", f"all partitions at {word}"), None
     with _asked(
         chosen, own, group_id, auto_offset_reset, needed=until is not None or word is None
     ) as found:
@@ -137,14 +131,12 @@ def read_kafka(
         logger.warning(
             "read_kafka: %s. A query that has a checkpoint goes on from there.", resolved.refusal
         )
+    else:
+        logger.info("read_kafka: a query without a checkpoint begins with %s", resolved.where)
     ours = SourceOptions(
         source_id=secrets.token_hex(8),
-        group_id=group_id,
-        commit_offsets=group_id is not None and commit_offsets is not False,
-        word=word,
-        why=resolved.why,
+        group_id=None if commit_offsets is False else group_id,
         stop=end,
-        stall_after_s=stall_after_s,
         client=own,
     )
     return _load(
@@ -152,16 +144,6 @@ def read_kafka(
         {**chosen, "startingOffsets": resolved.starting_offsets, **ours.options()},
         bounded=end is not None,
     )
-
-
-def _check_stall(seconds: object) -> None:
-    """
-    Raises:
-        SettingRefused: it is no length of time.
-    """
-    plain = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not plain or not 0 < seconds < math.inf:  # type: ignore[operator]
-        raise refused(f": stall_after_s={seconds!r} must be a number of seconds above 0.")
 
 
 def _check_group(group_id: str | None, auto_offset_reset: str, commit_offsets: bool | None) -> None:

@@ -26,9 +26,8 @@ from exactum.spark.live import RunningSource
 from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.source.bounds import SourceRange, begin_of, kafka_sources_of
 from exactum.spark.source.groups import GroupOffsets
-from exactum.spark.source.lag import TopicLag, TopicState
+from exactum.spark.source.lag import Stall, TopicLag, TopicState
 from exactum.spark.source.options import ISOLATION, SourceOptions
-from exactum.spark.source.upstream_stall import Stall
 from exactum.spark.source.watched_source import WatchedSource
 
 logger = logging.getLogger("exactum")
@@ -64,7 +63,7 @@ class Clients:
             if key not in self._made:
                 self._made[key] = TopicRequests(settings, where)
         except SettingRefused as error:
-            if chosen.commit_offsets:
+            if chosen.group_id:
                 raise
             logger.warning(
                 "Source %d is not watched for topics that change: %s", source.index, error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -16,9 +16,8 @@ from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests, TopicSeen
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Run
 from exactum.spark.source.bounds import SourceRange
-from exactum.spark.source.lag import SourceLag, TopicState
+from exactum.spark.source.lag import SourceLag, StallTracker, TopicState
 from exactum.spark.source.options import SourceOptions
-from exactum.spark.source.upstream_stall import StallTracker
 
 logger = logging.getLogger("exactum")
 
@@ -49,7 +48,7 @@ class WatchedSource:
         self.chosen = SourceOptions.of(source.options)
         self.requests = requests
         self.lag = SourceLag(self.chosen.read_committed, self.chosen.stop)
-        self.stalls = StallTracker(self.chosen.stall_after_s)
+        self.stalls = StallTracker()
         self._run = run
         self._record = record
         self._number = "" if source.metadata is None else source.metadata.rpartition("/")[2]
@@ -78,7 +77,6 @@ class WatchedSource:
             Unavailable, SettingRefused: see ``TopicRequests``.
         """
         with self._checking:  # a topic that another thread puts on record may be newer than ours
-            self._forget(planned)
             state = self._seen(planned)
             self._compare(planned, state)
         return state
@@ -96,23 +94,6 @@ class WatchedSource:
         changed = self._changed(planned, self._sure_topics(planned))
         if changed is not None:
             raise changed
-
-    def _forget(self, planned: SourceRange) -> None:
-        """Where losses are accepted Spark goes on without a topic that it does not see, and forgets
-        how far it was. What comes in its name is a new one then, whichever it is.
-        """
-        if self._losses_refused:
-            return
-        gone = {topic for topic, _ in planned.begins} - {topic for topic, _ in planned.ends}
-        for name in sorted(gone & self._known.keys()):
-            logger.warning(
-                "%s goes on without the topic %r, since losses are accepted. If it comes back, "
-                "it is read from its first record.",
-                self._run,
-                name,
-            )
-            del self._known[name]
-        self._put_on_record(gone)
 
     def _sure_topics(self, planned: SourceRange) -> dict[str, TopicSeen]:
         """What would stop the query for good is asked again for some seconds: a broker that has
@@ -159,8 +140,8 @@ class WatchedSource:
                     "retention or by an operator, before they were read"
                 )
 
-    def _put_on_record(self, gone: Set[str] = frozenset()) -> None:
-        """What is read for the first time, before it is read; and what is ``gone`` is taken off.
+    def _put_on_record(self) -> None:
+        """What is read for the first time, before it is read.
 
         Raises:
             ExactumError: as ``RecordFile.change``.
@@ -171,8 +152,7 @@ class WatchedSource:
 
         def changed(record: QueryRecord) -> QueryRecord:
             topics = {**record.topics.get(self._number, {}), **known}
-            kept = {name: topic for name, topic in topics.items() if name not in gone}
-            return replace(record, topics={**record.topics, self._number: kept})
+            return replace(record, topics={**record.topics, self._number: topics})
 
         self._record.change(changed)
 
