@@ -12,7 +12,7 @@ from typing import Any
 from exactum.errors import Disposition
 from exactum.ops import processes
 from exactum.ops.run.ending import LastError, Report
-from exactum.ops.run.script_link import NamedScriptLink, ScriptLink
+from exactum.ops.run.script_link import ScriptLink
 from exactum.ops.run.submit import SIGNALLED
 from exactum.spark.supervised.supervisor_channel import VARIABLE, ChannelMessage, MessageDecoder
 
@@ -37,18 +37,18 @@ class Child:
     def __init__(self, command: Sequence[str], *, by_submit: bool = False) -> None:
         """``by_submit``: the command is spark-submit, and the script a child of it."""
         self._by_submit = by_submit
-        self._link = NamedScriptLink() if by_submit else ScriptLink()
+        self._link = ScriptLink()
         try:
             self._process = subprocess.Popen(
                 command,
                 # in a session of its own it cannot read from the terminal
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                pass_fds=self._link.passed,
                 env={**os.environ, VARIABLE: self._link.address},
             )
-        finally:
-            self._link.started()
+        except OSError:
+            self._link.close()
+            raise
         self._script_pid = self._process.pid
         self._decoder = MessageDecoder()
         self._closed_s: float | None = None  # when the other end was
