@@ -64,7 +64,7 @@ def started(
     chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(batches)
     plain: Any = writer
     frame: DataFrame = plain._df
-    _try_store(checkpoint, frame.sparkSession)
+    _try_place(checkpoint, frame.sparkSession)
     try:
         newest = HadoopFiles(frame.sparkSession, checkpoint).newest
         with open_queries.starting, state_format(frame.sparkSession, newest):
@@ -89,19 +89,20 @@ def started(
     return Query(spark_query, batches, runner.gate)
 
 
-def _try_store(checkpoint: str, session: Any) -> None:
-    """An object store is tried before Spark writes there, or waits for it for minutes.
+def _try_place(checkpoint: str, session: Any) -> None:
+    """Before Spark writes there, or waits for an object store for minutes.
 
     Raises:
         CheckpointRefused: the checkpoint there is retired, or not finished.
         SettingRefused: the store cannot hold a checkpoint, or cannot be used like this.
         Unavailable: it does not answer.
     """
-    if is_object_url(checkpoint):
-        files = files_of(checkpoint, query.hadoop_of(session))
-        if files is not None:
+    in_store = is_object_url(checkpoint)
+    files = files_of(checkpoint, query.hadoop_of(session) if in_store else None)
+    if files is not None:
+        if in_store:
             files.open()
-            refuse_retired(files)
+        refuse_retired(files)
 
 
 def _planned(spark_query: StreamingQuery) -> Execution:
