@@ -30,8 +30,7 @@ class Child:
     ``exactly_once``. ``works``: it has completed an epoch. ``heard_s`` is when it last said
     something, ``turn_s`` when it got its turn. ``began_s``: when a query of it began. ``dropped``:
     events that it could not tell, until its last beat. ``reports`` are the errors that ended its
-    queries, by query id, ``last`` that of the script, ``over_s`` when its main thread ended with
-    that: other threads may go on.
+    queries, by query id, ``last`` that of the script.
     """
 
     def __init__(self, command: Sequence[str], *, by_submit: bool = False) -> None:
@@ -60,7 +59,6 @@ class Child:
         self.dropped = 0
         self.reports: dict[str, Report] = {}
         self.last: LastError | None = None
-        self.over_s: float | None = None
 
     @property
     def pid(self) -> int:
@@ -103,7 +101,6 @@ class Child:
             known = None if fields["disposition"] is None else Disposition(fields["disposition"])
             queries = frozenset(map(str, fields["queries"]))
             self.last = LastError(str(fields["name"]), str(fields["message"]), known, queries)
-            self.over_s = now_s if fields.get("over") else self.over_s
 
     def silent_s(self, now_s: float) -> float:
         """For how long it has said nothing. Before it has joined it has nothing to say; nor when it

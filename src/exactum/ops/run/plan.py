@@ -16,8 +16,6 @@ STANDBY_LAST_S = 60.0
 STANDBY_AGAIN_S = 10.0
 STANDBY_TIMEOUT_MIN_S = 2.0
 """Four beats. A script that is well has been silent for one, and for more on a busy machine."""
-OVER_S = 15.0
-"""How long other threads of a script go on after its main thread has ended with an error."""
 KILL_AFTER_S = 10.0
 """How long after SIGTERM follows SIGKILL."""
 

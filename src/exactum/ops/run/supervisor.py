@@ -22,7 +22,6 @@ from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending
 from exactum.ops.run.plan import (
     KILL_AFTER_S,
     LOOK_EVERY_S,
-    OVER_S,
     STANDBY_AGAIN_S,
     Plan,
     Status,
@@ -66,7 +65,6 @@ class Supervisor:
         self._standby_due_s: float | None = 0.0
         self._start_due_s: float | None = None
         self._stopping = Stopping(plan.stop_timeout_s, say)
-        self._removing = Stopping(plan.stop_timeout_s, say)  # of a life that does not end by itself
         self._waits_for_standby = False  # the one that runs is silent, and that was said
         self._last_look_s = 0.0
         self._outcome: Status | None = None
@@ -129,26 +127,9 @@ class Supervisor:
             self._let_go_of_standby(now_s, self._standby_silence.lasts_s(got_somewhere=well))
         self._look_at_the_frozen(now_s)
         self._stopping.look(self._active, now_s)
-        self._look_at_the_failed(now_s)
         self._go_on(now_s)
         self._start_standby(now_s)
         self._facts.looked(self._active, self._standby)
-
-    def _look_at_the_failed(self, now_s: float) -> None:
-        """A script whose main thread has ended with an error, and that does not end: one of its
-        other threads goes on, and nobody starts again what has failed.
-        """
-        active = self._active
-        if active is None or active.last is None or active.over_s is None or self._stopping.asked:
-            return
-        if not self._removing.asked and now_s - active.over_s > OVER_S:
-            self._say(
-                f"process {active.pid}: its main thread ended with {active.last}, and others of "
-                "its threads go on. They are ended, so that it can be started again"
-            )
-            self._removing.begin(now_s)
-            self._removing.ask(active, now_s)
-        self._removing.look(active, now_s)
 
     def _children(self) -> list[Child]:
         return [child for child in (self._active, self._standby) if child is not None]
@@ -178,10 +159,8 @@ class Supervisor:
                 del self._open[query_id]
                 self._same_batch.completed(query_id)
             self._facts.observed(str(fields["name"]), fields["event"])
-        elif message.kind == "stopped" and not fields["queries"]:
-            stopping = self._stopping if self._stopping.asked else self._removing
-            if stopping.asked:
-                stopping.terminate(child, "it has no query to stop", now_s)
+        elif message.kind == "stopped" and not fields["queries"] and self._stopping.asked:
+            self._stopping.terminate(child, "it has no query to stop", now_s)
 
     # ---- starts ------------------------------------------------------------------------------
 
@@ -262,7 +241,6 @@ class Supervisor:
             self._failed(now_s, given_up, how.error)
 
     def _failed(self, now_s: float, given_up: GiveUp | None = None, error: str = "") -> None:
-        self._removing = Stopping(self._plan.stop_timeout_s, self._say)
         delay_s = self._restarts.failed(now_s)
         if isinstance(delay_s, GiveUp):
             given_up, delay_s = delay_s, 0.0

@@ -47,6 +47,10 @@ SEND_TIMEOUT_S = 2.0
 STOP_AGAIN_S = 1.0
 """A script may start queries after it was told to stop."""
 TURN_POLL_S = 0.2
+OVER_S = 15.0
+"""How long other threads of a script go on after its main thread has ended with an error."""
+OVER_STOP_TIMEOUT_S = 60.0
+"""How long the epochs at hand may take then."""
 READ_BYTES = 1 << 16
 
 
@@ -127,7 +131,6 @@ class SupervisedProcess:
             "message": cut(_text(shown), TEXT_CHARACTERS_MAX),
             "disposition": disposition,
             "queries": queries,
-            "over": _main_thread_ends(),
         }
         self.report("last", wait_s=SEND_TIMEOUT_S, **fields)
 
@@ -351,20 +354,30 @@ def _report_what_ends_the_script(supervised: SupervisedProcess) -> None:
             sys.stderr.write(f"exactum: {error}\n")
             return
         before(kind, error, trace)
+        if getattr(sys, "last_value", None) is error:  # Python calls this, and not the script
+            threading.Thread(target=_end_later, name="exactum-over", daemon=True).start()
 
     sys.excepthook = hook
 
 
-def _main_thread_ends() -> bool:
-    """Whether Python calls the hook, and has nothing left to run in the main thread; False: the
-    script calls it itself and goes on.
+def _end_later() -> None:
+    """Other threads of the script may go on behind its main thread, which has ended with an error:
+    nobody would start it again.
     """
-    if threading.current_thread() is not threading.main_thread():
-        return False
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-    return frame.f_code.co_name != "<module>"
+    time.sleep(OVER_S)
+    if open_queries.stopping.is_set():
+        return
+    sys.stderr.write(
+        f"exactum: {OVER_S:.0f} s after the main thread ended with an error others go on. Their "
+        "queries are stopped and the script is ended, so that it can be started again.\n"
+    )
+    open_queries.stopping.set()
+    stopping = threading.Thread(
+        target=_stopped, args=(logging.WARNING,), name="exactum-stop", daemon=True
+    )
+    stopping.start()
+    stopping.join(OVER_STOP_TIMEOUT_S)
+    os._exit(1)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
