@@ -30,7 +30,7 @@ from exactum.spark.run.batches import Batches
 from exactum.spark.run.opening import CLASSIC, open_run
 from exactum.spark.settings import state_format
 from exactum.spark.streaming_query import Query, translated
-from exactum.spark.supervised import process, standby
+from exactum.spark.supervised import standby
 from exactum.spark.write.view import refuse_other_columns
 from exactum.spark.write.write_job import CANCELLED
 
@@ -53,9 +53,6 @@ def started(
     """
     refuse_while_importing()
     standby.wait_for_turn()  # under a supervisor that has another one running
-    supervised = process.current()
-    if supervised is not None:
-        supervised.refuse_start()
     if open_queries.stopping.is_set():
         raise Unavailable(
             "This script was told to end, so no query is started any more. Nothing was written."

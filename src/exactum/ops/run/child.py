@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from exactum.errors import Disposition
 from exactum.ops import processes
-from exactum.ops.run.ending import LastError, Report
+from exactum.ops.run.ending import Report
 from exactum.ops.run.script_link import ScriptLink
 from exactum.ops.run.submit import SIGNALLED
 from exactum.spark.supervised.supervisor_channel import VARIABLE, ChannelMessage, MessageDecoder
@@ -58,7 +58,7 @@ class Child:
         self.observed_s = self.turn_s = time.monotonic()
         self.dropped = 0
         self.reports: dict[str, Report] = {}
-        self.last: LastError | None = None
+        self.last: Report | None = None
 
     @property
     def pid(self) -> int:
@@ -94,13 +94,9 @@ class Child:
         elif message.kind == "ready":
             self.ready = True
         elif message.kind == "error":
-            disposition = Disposition(fields["disposition"])
-            report = Report(str(fields["name"]), disposition, str(fields["message"]), now_s)
-            self.reports[str(fields["query_id"])] = report
+            self.reports[str(fields["query_id"])] = _report(fields, [fields["query_id"]], now_s)
         elif message.kind == "last":
-            known = None if fields["disposition"] is None else Disposition(fields["disposition"])
-            queries = frozenset(map(str, fields["queries"]))
-            self.last = LastError(str(fields["name"]), str(fields["message"]), known, queries)
+            self.last = _report(fields, fields["queries"], now_s)
 
     def silent_s(self, now_s: float) -> float:
         """For how long it has said nothing. Before it has joined it has nothing to say; nor when it
@@ -160,3 +156,9 @@ class Child:
         self._process.wait()
         processes.await_gone(self.pid)
         self._link.close()
+
+
+def _report(fields: Mapping[str, Any], queries: Iterable[object], now_s: float) -> Report:
+    known = None if fields["disposition"] is None else Disposition(fields["disposition"])
+    whose = frozenset(map(str, queries))
+    return Report(str(fields["name"]), str(fields["message"]), known, whose, now_s)

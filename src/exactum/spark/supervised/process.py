@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from exactum import events
-from exactum.errors import ExactumError, Unavailable
+from exactum.errors import ExactumError, Fenced, Unavailable
 from exactum.monitor.fact import cut
 from exactum.spark.open_queries import EPOCH_TIMEOUT_S, await_rest, open_queries
 from exactum.spark.supervised.supervisor_channel import (
@@ -35,7 +35,7 @@ from exactum.spark.supervised.supervisor_channel import (
     MessageDecoder,
     joined,
 )
-from exactum.spark.write.failure import fenced_in, thrown
+from exactum.spark.write.failure import said_in, thrown
 
 logger = logging.getLogger("exactum")
 
@@ -114,7 +114,7 @@ class SupervisedProcess:
         """
         texts = [_text(one) for one in _chain(error)]
         ours = next((one for one in _chain(error) if isinstance(one, ExactumError)), None)
-        ours = ours or next(filter(None, map(fenced_in, texts)), None)
+        ours = ours or next((e for e in map(said_in, texts) if isinstance(e, Fenced)), None)
         failed = [*self._failed.items()]
         queries = [
             query_id
@@ -190,30 +190,20 @@ class SupervisedProcess:
             Unavailable: the supervisor is gone, so nobody will ever give the turn, or restart what
                 would be started now.
         """
-        if self.turn.is_set():
-            self.refuse_start()
-            return
-        self.report("ready")
-        if not self.turn.wait(TURN_POLL_S):
+        if not self.turn.is_set():
+            self.report("ready")
+        while not self.turn.wait(TURN_POLL_S):
+            if self.orphaned.is_set() or open_queries.stopping.is_set():
+                raise Unavailable(
+                    "This process stood by for another one, and exactum run has ended (or is "
+                    "ending) before it gave the turn. Nothing was run. Start exactum run again."
+                )
             if not self._asked:
                 self._asked = True
                 logger.info("standing by: another process runs the query")
                 meanwhile()
-            while not self.turn.wait(TURN_POLL_S):
-                if self.orphaned.is_set() or open_queries.stopping.is_set():
-                    raise Unavailable(
-                        "This process stood by for another one, and exactum run has ended (or is "
-                        "ending) before it gave the turn. Nothing was run. Start exactum run "
-                        "again."
-                    )
-
-    def refuse_start(self) -> None:
-        """Before a query is started, which fences the others of its checkpoint: one that begins
-        after the supervisor's end might fence what a new one has started.
-
-        Raises:
-            Unavailable: the supervisor is gone.
-        """
+        # A start fences the others of its checkpoint: one that begins after the supervisor's end
+        # might fence what a new one has started.
         if self.orphaned.is_set():
             raise Unavailable(
                 "exactum run has ended, so no run of a query begins any more in this script. "
