@@ -383,12 +383,12 @@ class QueryPlace:
 
     def planned(self) -> int | None:
         """The highest batch that Spark has begun; None: none."""
-        return highest_batch(self.files, OFFSETS)
+        return highest_batch(self.files.names, OFFSETS)
 
     def kept(self) -> int:
         """The lowest batch of which Spark still has the offsets; 0 where it has none."""
-        return min(batches(self.files, OFFSETS), default=0)
+        return min(batches(self.files.names, OFFSETS), default=0)
 
     def finished(self) -> int | None:
         """The highest batch that Spark has logged as done; None: none."""
-        return highest_batch(self.files, COMMITS)
+        return highest_batch(self.files.names, COMMITS)

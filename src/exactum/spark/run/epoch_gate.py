@@ -84,12 +84,8 @@ class EpochGate(EpochListener):
         return late
 
     def _is_logged(self, batch_id: int) -> bool:
-        if self._run.read(f"commits/{batch_id}") is not None:
-            return True
-        # The function of the user may have returned from many batches since, without a call of
-        # exactum: then Spark has removed it.
         last = self._run.last_logged_batch()
-        return last is not None and last > batch_id
+        return last is not None and last >= batch_id
 
     def begin(self, batch: Batch) -> None:
         """See the base class. Waits while the gate is shut.
