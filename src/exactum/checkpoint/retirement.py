@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from enum import Enum
 
 from exactum.checkpoint.layout import DECISIONS, REPLAYS, RESTORING, RETIRED
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
@@ -29,13 +28,8 @@ from exactum.storage.storage import Storage
 
 BEGUN = "begun"
 ENDED = "ended"
-
-
-class RestoreEnding(Enum):
-    """How the making of a checkpoint has ended."""
-
-    FINISHED = "finished"
-    TAKEN_BACK = "taken back"
+FINISHED, TAKEN_BACK = b"finished", b"taken back"
+"""What ``ended`` says."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +131,7 @@ def refuse_unfinished(files: Storage) -> None:
             "it was killed. Repeat that 'exactum savepoint restore', then go on from there. "
             "Nothing was written.",
         )
-    if ended.decode() != RestoreEnding.FINISHED.value:
+    if ended != FINISHED:
         raise CheckpointRefused(
             "RESTORE_UNFINISHED",
             f"The checkpoint {files.where} was to be made of a savepoint, and that was taken back. "

@@ -34,7 +34,8 @@ from exactum.checkpoint.query_record import Restoration, listed, record_of
 from exactum.checkpoint.retirement import (
     BEGUN,
     ENDED,
-    RestoreEnding,
+    FINISHED,
+    TAKEN_BACK,
     Retirement,
     refuse_unfinished,
     reinstate,
@@ -123,13 +124,12 @@ def restore(
             if stands != begun:  # another command was faster
                 raise _left(original, stands)
             _refuse_unless_at_rest(original, manifest)
-        if not place.create_if_absent(ended, RestoreEnding.FINISHED.value.encode()):
+        if not place.create_if_absent(ended, FINISHED):
             refuse_unfinished(place)
     except ExactumError:
         # Once this stands nobody else can finish the move. The copy stays: another command may be
         # at it.
-        taken_back = place.create_if_absent(ended, RestoreEnding.TAKEN_BACK.value.encode())
-        if taken_back and original is not None:
+        if place.create_if_absent(ended, TAKEN_BACK) and original is not None:
             reinstate(original, begun)
         raise
     return Restored(place.where, query_id_of(place) or "", manifest.batch_id)
