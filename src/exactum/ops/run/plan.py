@@ -7,7 +7,7 @@ from enum import Enum
 
 from exactum.errors import SettingRefused
 
-LOOK_EVERY_S = 0.1
+LOOK_EVERY_S, ENDING_EVERY_S = 0.1, 0.01
 STANDBY_AFTER_S = 20.0
 """A standby is started when the active one has completed an epoch, at the latest so long after its
 query has begun: a starting JVM takes all the processors it gets, and the active one needs them."""

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from exactum.ops.run.child import GRACE_S, Child
 from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending
 from exactum.ops.run.plan import (
+    ENDING_EVERY_S,
     KILL_AFTER_S,
     LOOK_EVERY_S,
     STANDBY_AGAIN_S,
@@ -29,8 +30,7 @@ from exactum.ops.run.plan import (
 )
 from exactum.ops.run.restart import FirstStarts, GiveUp, Restarts
 from exactum.ops.run.script_facts import ScriptFacts
-from exactum.ops.run.signals import Signals
-from exactum.ops.run.stopping import Stopping
+from exactum.ops.run.stopping import Signals, Stopping
 from exactum.spark.supervised.supervisor_channel import ChannelMessage
 
 STANDBY_SILENT_S = 15.0
@@ -81,7 +81,7 @@ class Supervisor:
             try:
                 self._start(has_turn=True)
                 while not self._over:
-                    self._wait(signals)
+                    self._wait()
                     self._look(signals, time.monotonic())
             finally:
                 self._end_all()
@@ -91,11 +91,12 @@ class Supervisor:
 
     # ---- the loop ----------------------------------------------------------------------------
 
-    def _wait(self, signals: Signals) -> None:
-        fds: list[int] = [signals.reader]
-        for child in self._children():
-            fds += [] if child.link is None else [child.link.fileno()]
-        select.select(fds, [], [], LOOK_EVERY_S)
+    def _wait(self) -> None:
+        children = self._children()
+        links = [child.link for child in children if child.link is not None]
+        # A script that has closed its link ends this moment.
+        is_ending = len(links) < len(children)
+        select.select(links, [], [], ENDING_EVERY_S if is_ending else LOOK_EVERY_S)
 
     def _look(self, signals: Signals, now_s: float) -> None:
         taken = signals.taken()
@@ -116,9 +117,8 @@ class Supervisor:
             else:
                 ended.append((child, status))
         # How a script is stopped depends on what it has said before the signal.
-        for number in taken:
-            if number in (signal.SIGINT, signal.SIGTERM):
-                self._asked_to_stop(now_s)
+        for _ in range(taken):
+            self._asked_to_stop(now_s)
         for child, status in ended:
             if child in self._children():
                 self._ended(child, status, now_s)
