@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from exactum.checkpoint.offset_log import local_folder
-from exactum.checkpoint.query_place import files_of, is_object_url
+from exactum.checkpoint.query_place import is_object_url
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import EpochAborted, SettingRefused, Unavailable
 from exactum.spark import query
@@ -33,6 +33,8 @@ from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import standby
 from exactum.spark.write.view import refuse_other_columns
 from exactum.spark.write.write_job import CANCELLED
+from exactum.storage.at import storage_at
+from exactum.storage.folder import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -94,11 +96,12 @@ def _try_place(checkpoint: str, session: Any) -> None:
         SettingRefused: the store cannot hold a checkpoint, or cannot be used like this.
         Unavailable: it does not answer.
     """
-    in_store = is_object_url(checkpoint)
-    files = files_of(checkpoint, query.hadoop_of(session) if in_store else None)
-    if files is not None:
-        if in_store:
-            files.open()
+    folder = local_folder(checkpoint)
+    if folder is not None and folder.is_dir():
+        refuse_retired(Folder(folder))
+    elif is_object_url(checkpoint):
+        files = storage_at(checkpoint.rstrip("/"), hadoop=query.hadoop_of(session))
+        files.open()
         refuse_retired(files)
 
 
