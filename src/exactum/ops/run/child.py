@@ -122,16 +122,11 @@ class Child:
         self._link.send(ChannelMessage(kind, fields).encoded())
 
     def status(self) -> int | None:
-        """How it ended, negative for a signal; None while it runs. It is not reaped: its id stays
-        its own.
-        """
-        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is None:
-            return None
-        if ended.si_code != os.CLD_EXITED:
-            return -ended.si_status
-        by_signal = self._by_submit and ended.si_status > SIGNALLED
-        return SIGNALLED - ended.si_status if by_signal else ended.si_status
+        """See ``processes.status_of``. Of spark-submit it is that of the script."""
+        status = processes.status_of(self.pid)
+        if status is None or not self._by_submit or status <= SIGNALLED:
+            return status
+        return SIGNALLED - status
 
     def signal(self, number: signal.Signals) -> None:
         """To the script's own process alone; to spark-submit where the script is not there, and
