@@ -19,14 +19,12 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from kafka.admin import KafkaAdminClient
 
 from exactum.errors import LocalServerError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.local.kafka import run_kafka
 from tests.kit.errors import raised
-from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.servers.shared import started_kafka
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -108,15 +106,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def transaction_version(cluster: LocalKafka) -> int:
-    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
-    try:
-        finalized: int = admin.describe_features()["transaction.version"]["finalized"][0]
-        return finalized
-    finally:
-        admin.close()
-
-
 def test_serves(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     """A started cluster takes records and gives them back."""
     name = topic("serves", partitions=2)
@@ -141,7 +130,7 @@ def test_topics_are_made_and_deleted_but_never_by_themselves(
 def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
     """Two clusters share no port and no data; one keeps its data and port through SIGKILL, and
     leaves no process and no folder at a clean stop."""
-    with KafkaCluster(jvm_options=SMALL_OPTIONS, transaction_version=1) as other:
+    with LocalKafka(jvm_options=SMALL_OPTIONS) as other:
         assert other.bootstrap_servers != kafka.bootstrap_servers
         other.create_topic("kept", partitions=1)
         assert "kept" not in kafka.admin().list_topics(timeout=WAIT_S).topics
@@ -154,11 +143,9 @@ def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
         assert other.bootstrap_servers == servers
         send(other, "kept", [b"later"])
         assert read(other, "kept", 2) == [b"before", b"later"]
-        assert transaction_version(other) == 1
         pid, folder = other.pid(), other.data_dir
     assert not exists(pid)
     assert not folder.exists()
-    assert transaction_version(kafka) == 2
 
 
 @pytest.mark.deep
@@ -183,60 +170,6 @@ def test_paused_cluster_answers_nobody_until_resumed(kafka: LocalKafka) -> None:
     finally:
         kafka.resume()
     assert kafka.admin().list_topics(timeout=WAIT_S).brokers
-
-
-@pytest.fixture(scope="module")
-def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
-    secured_kafka.add_user("app", "app-secret")
-    secured_kafka.create_topic("guarded", partitions=1)
-    return secured_kafka
-
-
-def test_users_with_a_wrong_password_are_rejected(secure: KafkaCluster) -> None:
-    """A client with a wrong password gets no metadata; with the right one it does."""
-    errors: list[KafkaError] = []
-    wrong = Producer(
-        quiet(
-            {
-                "bootstrap.servers": secure.bootstrap_servers,
-                "error_cb": errors.append,
-                **secure.client_settings("app", "guess"),
-            }
-        )
-    )
-    with pytest.raises(KafkaException):
-        wrong.list_topics(timeout=3)
-
-    def told() -> bool:
-        wrong.poll(0)
-        return KafkaError._AUTHENTICATION in {error.code() for error in errors}
-
-    wait_until(told)  # a broker's first handshake may take longer than that
-    right = Producer(
-        quiet({"bootstrap.servers": secure.bootstrap_servers, **secure.client_settings("app")})
-    )
-    assert right.list_topics(timeout=WAIT_S).brokers
-
-
-def test_users_write_where_they_are_granted_it(secure: KafkaCluster) -> None:
-    """What no ACL allows is denied; the very ACLs that are granted are enough; admin needs none."""
-    secure.add_user("late", "late-secret")
-    late = secure.client_settings("late")
-    with pytest.raises(KafkaException) as refused:
-        send(secure, "guarded", [b"no"], **late)
-    assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    secure.grant("late", "topic", "guarded", "WRITE", "DESCRIBE")
-    wait_until(
-        lambda: (
-            "guarded"
-            in Producer(quiet({"bootstrap.servers": secure.bootstrap_servers, **late}))
-            .list_topics(timeout=WAIT_S)
-            .topics
-        )
-    )
-    send(secure, "guarded", [b"yes"], **late)
-    admin = secure.client_settings("admin")
-    assert read(secure, "guarded", 1, **admin) == [b"yes"]
 
 
 def test_broker_that_cannot_start_is_explained() -> None:

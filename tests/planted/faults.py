@@ -450,8 +450,8 @@ FAULTS = (
         "a fork goes on under the query's own id",
         FORK,
         "checkpoint/savepoint/restore.py",
-        '        built.put(METADATA, json.dumps({"id": fork_id}).encode())\n',
-        '        built.put(METADATA, json.dumps({"id": manifest.query_id}).encode())\n',
+        '        place.put(METADATA, json.dumps({"id": fork_id}).encode())\n',
+        '        place.put(METADATA, json.dumps({"id": manifest.query_id}).encode())\n',
         ("tests/savepoint/test_restore.py",),
     ),
     Fault(
@@ -522,8 +522,8 @@ FAULTS = (
         "a moved query's old checkpoint may be started",
         FORK,
         "checkpoint/savepoint/restore.py",
-        "                stands = retire(original, begun)\n",
-        "                stands = begun\n",
+        "            stands = retire(original, begun)\n",
+        "            stands = begun\n",
         ("tests/savepoint/test_restore.py",),
     ),
     Fault(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,15 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exactum.errors import InvariantBroken, Unavailable
+from exactum.ops.run.script_link import ScriptLink
 from exactum.spark.supervised.process import SupervisedProcess
 from exactum.spark.supervised.supervisor_channel import (
     LINE_BYTES_MAX,
     ChannelMessage,
     MessageDecoder,
-    address_of,
-    inherited,
 )
-from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
@@ -85,28 +81,12 @@ def test_anything_else_is_refused(data: bytes) -> None:
         list(MessageDecoder().feed(data))
 
 
-def test_only_who_inherits_the_socket_takes_part() -> None:
-    """A process with the variable but without the socket (or with another one in its place) has
-    no part in it.
-    """
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        reads = "from exactum.spark.supervised.supervisor_channel import inherited"
-        program = f"import sys; {reads}; print(bool(inherited(sys.argv[1])), end='')"
-        command = [sys.executable, "-c", program, address_of(theirs)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        for fds, expected in (((theirs.fileno(),), "True"), ((), "False")):
-            done = subprocess.run(
-                command,
-                pass_fds=fds,
-                capture_output=True,
-                text=True,
-                check=True,
-                env=environment,
-                timeout=WAIT_MAX_S,
-            )
-            assert done.stdout == expected
-        number, _, inode = address_of(theirs).partition(":")
-        assert inherited(f"{ours.fileno()}:{inode}") is None
-        assert inherited(f"{number}:0") is None
-        assert inherited("nonsense") is None
+def test_a_folder_that_lies_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where temporary files lie too deep for the address of a socket, it lies elsewhere."""
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    link = ScriptLink()
+    assert Path(link.address).exists()
+    link.close()
+    assert not Path(link.address).parent.exists() and not list(deep.iterdir())

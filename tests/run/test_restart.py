@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exactum import errors
-from exactum.ops.run.ending import HALTING, RELATED_S, LastError, Meaning, Report, ending
+from exactum.ops.run.ending import HALTING, RELATED_S, Meaning, Report, ending
 from exactum.ops.run.plan import STANDBY_AFTER_S, STANDBY_LAST_S, standby_due_s
 from exactum.ops.run.restart import JITTER, QUIET_S, FirstStarts, GiveUp, Restarts
 from exactum.ops.run.values import duration
@@ -134,11 +134,17 @@ ALL = [
     if isinstance(kind, type) and issubclass(kind, errors.ExactumError)
 ]
 NOW_S = 1000.0
-UNRELATED = LastError("IndexError", "list index out of range")
 
 
-def report(kind: type[errors.ExactumError], ago_s: float = 1.0) -> Report:
-    return Report(kind.__name__, kind.disposition, "because", NOW_S - ago_s)
+def last_error(name: str, message: str, queries: str = "") -> Report:
+    return Report(name, message, None, frozenset(queries), NOW_S)
+
+
+UNRELATED = last_error("IndexError", "list index out of range")
+
+
+def report(kind: type[errors.ExactumError], ago_s: float = 1.0, queries: str = "q") -> Report:
+    return Report(kind.__name__, "because", kind.disposition, frozenset(queries), NOW_S - ago_s)
 
 
 def test_status_0_is_done() -> None:
@@ -168,8 +174,8 @@ def test_the_disposition_of_the_error_decides(kind: type[errors.ExactumError]) -
     """
     halts = kind.disposition in HALTING
     reports = {"a": report(errors.EpochAborted), "b": report(kind)}
-    own = LastError(kind.__name__, "because", kind.disposition)
-    carrying = LastError("StreamingQueryException", "...", queries=frozenset("b"))
+    own = report(kind, queries="")
+    carrying = last_error("StreamingQueryException", "...", "b")
     for told, last in ((reports, None), ({}, own), (reports, carrying)):
         how = ending(1, told, last, NOW_S)
         assert how.meaning is (Meaning.HALT if halts else Meaning.RESTART)
@@ -179,7 +185,7 @@ def test_the_disposition_of_the_error_decides(kind: type[errors.ExactumError]) -
 
 @pytest.mark.parametrize(("status", "last"), [(1, UNRELATED), (-signal.SIGKILL, None)])
 def test_an_error_that_the_script_has_dealt_with_is_not_what_it_dies_of(
-    status: int, last: LastError | None
+    status: int, last: Report | None
 ) -> None:
     """A later death is its own: by an exception that has nothing to do with the query, or by a
     signal.
@@ -201,13 +207,13 @@ def test_an_exit_long_after_an_error_is_another_matter() -> None:
 def test_a_carried_error_counts_however_late_it_comes() -> None:
     """Who cleans up for minutes and then raises the query's error ends with that."""
     reports = {"q": report(errors.SettingRefused, 600)}
-    how = ending(1, reports, LastError("RuntimeError", "because", queries=frozenset("q")), NOW_S)
+    how = ending(1, reports, last_error("RuntimeError", "because", "q"), NOW_S)
     assert how.meaning is Meaning.HALT
 
 
 @pytest.mark.parametrize(("status", "last"), [(1, UNRELATED), (1, None), (-signal.SIGKILL, None)])
 def test_who_was_fenced_just_now_does_not_take_the_query_back(
-    status: int, last: LastError | None
+    status: int, last: Report | None
 ) -> None:
     """However the script ends then."""
     assert ending(status, {"q": report(errors.Fenced)}, last, NOW_S).meaning is Meaning.HALT

@@ -115,27 +115,31 @@ def test_a_standby_takes_over_on_a_cluster(
         world.check_exact(reader)
 
 
+WORKER = f"{sys.executable} worker.py"
+
+
 @pytest.mark.slow
-def test_the_channel_is_for_the_script_alone(tmp_path: Path) -> None:
-    """Python workers of the same JVM have the variable as well; and a script whose supervisor is
-    gone before it comes runs no query.
-    """
-    (tmp_path / "submit").write_text(
-        f"#!/bin/sh\n{sys.executable} worker.py\n"
-        f"PYSPARK_GATEWAY_PORT=1 {sys.executable} worker.py\nexit 137\n"
-    )
-    (tmp_path / "submit").chmod(0o700)
+@pytest.mark.parametrize("by_submit", [True, False])
+def test_the_channel_is_for_the_script_alone(tmp_path: Path, by_submit: bool) -> None:
+    """Programs that it starts, and Python workers of the same JVM, have the variable as well."""
     (tmp_path / "worker.py").write_text(
         "from exactum.spark.supervised import process\n"
         "own = process.current()\n"
         "print('takes part:', own is not None, flush=True)\n"
         "if own: own.turn.wait()\n"
     )
-    options = ["--submit", str(tmp_path / "submit"), "--restart-attempts", "0"]
-    with Command(tmp_path, tmp_path / "worker.py", options) as run:
+    (tmp_path / "app.py").write_text(
+        f"import os, sys\nos.system('{WORKER}')\nimport worker\nsys.exit(9)\n"
+    )
+    (tmp_path / "submit").write_text(
+        f"#!/bin/sh\n{WORKER}\nPYSPARK_GATEWAY_PORT=1 {WORKER}\nexit 137\n"
+    )
+    (tmp_path / "submit").chmod(0o700)
+    options = ["--submit", str(tmp_path / "submit")] if by_submit else []
+    with Command(tmp_path, tmp_path / "app.py", [*options, "--restart-attempts", "0"]) as run:
         assert run.ends() == 1
     assert run.log.index("takes part: False") < run.log.index("takes part: True")
-    assert "was ended by SIGKILL" in run.log, "as spark-submit tells it"
+    assert ("was ended by SIGKILL" in run.log) is by_submit, "as spark-submit tells it"
 
 
 @pytest.mark.deep

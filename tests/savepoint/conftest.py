@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from exactum.local import LocalKafka
+from exactum.storage.folder import Folder
 from tests.kit.crash import oracle
 from tests.kit.savepoint.stateless import Driver, make_checkpoint, start_driver
 from tests.kit.savepoint.totals import Totals
@@ -30,7 +31,8 @@ def totals(
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     """Of a query without state that has completed epochs 0 and 1."""
-    return make_checkpoint(tmp_path / "checkpoint")
+    make_checkpoint(Folder(tmp_path / "checkpoint"))
+    return tmp_path / "checkpoint"
 
 
 @pytest.fixture

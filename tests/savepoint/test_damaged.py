@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.checkpoint.request_file import stop
 from exactum.checkpoint.savepoint.create import create
-from exactum.checkpoint.savepoint.restore import restore
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.ops import cli
 from exactum.storage.folder import Folder
@@ -223,20 +222,6 @@ def test_what_cannot_be_saved_is_said(tmp_path: Path, checkpoint_text: str, said
     """A place that is no local checkpoint is refused at once."""
     with raised(SettingRefused, "CHECKPOINT_FOLDER", checkpoint_text, said):
         create(checkpoint_text, tmp_path / "savepoint")
-
-
-def test_a_savepoint_replaces_nothing(checkpoint: Path, savepoint: Path, tmp_path: Path) -> None:
-    """What is there stays: neither a savepoint nor a file is written over, nor is a checkpoint."""
-    before = (savepoint / "manifest.json").read_bytes()
-    with raised(CheckpointRefused, "SAVEPOINT_PLACE", savepoint):
-        create(str(checkpoint), savepoint)
-    with raised(CheckpointRefused, "SAVEPOINT_PLACE", checkpoint / "savepoint", checkpoint):
-        create(str(checkpoint), checkpoint / "savepoint")
-    assert (savepoint / "manifest.json").read_bytes() == before
-    (tmp_path / "used").mkdir()
-    (tmp_path / "used" / "file").touch()
-    with raised(CheckpointRefused, "SAVEPOINT_PLACE", tmp_path / "used", "--checkpoint"):
-        restore(savepoint, str(tmp_path / "used"))
 
 
 def test_a_place_that_cannot_be_written(checkpoint: Path, savepoint: Path, tmp_path: Path) -> None:

@@ -10,14 +10,12 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
-from exactum.checkpoint.request_file import Answer, Request, stop
 from exactum.checkpoint.run_file import outliving
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
@@ -25,7 +23,6 @@ from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from exactum.storage.folder import Folder
-from exactum.storage.storage import Storage
 from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.savepoint.totals import TIMEOUT_S, Totals
@@ -146,26 +143,6 @@ def test_stopped_under_load_and_moved(
     again = exactum_command(*arguments)
     assert again.returncode == 0, "restoring again finds that it is done"
     assert "was made of this savepoint before" in again.stdout
-
-
-@pytest.mark.deep
-def test_the_last_word_comes_before_the_end(
-    totals: Totals, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However slowly a query that is stopped writes its answer: who asked hears which epoch was
-    its last.
-    """
-    quick = Request.answer
-
-    def slow(request: Request, files: Storage, answer: Answer) -> None:
-        time.sleep(1)
-        quick(request, files, answer)
-
-    with totals.running() as query:
-        monkeypatch.setattr(Request, "answer", slow)
-        assert stop(Folder(totals.checkpoint), TIMEOUT_S).batch_id == totals.last()
-        assert not query.isActive
-    assert list((totals.checkpoint / "exactum" / "requests").iterdir()) == []
 
 
 def test_a_fork_beside_its_parent(broker: Broker, totals: Totals, tmp_path: Path) -> None:

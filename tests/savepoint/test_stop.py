@@ -4,6 +4,7 @@ Without Spark.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -11,22 +12,31 @@ import shutil
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from exactum.checkpoint import request_file
-from exactum.checkpoint.run_file import RunFile, living
+from exactum.checkpoint import run_file
+from exactum.checkpoint.query_place import place_of
+from exactum.checkpoint.request_file import ask, is_asked, stop
+from exactum.checkpoint.run_file import RunFile, living, request_name
 from exactum.checkpoint.savepoint.create import create
 from exactum.errors import CheckpointRefused, Unavailable
-from exactum.protocol.model import Decision
+from exactum.protocol.model import Decision, SourceOffsets
+from exactum.spark.query import Batch
+from exactum.spark.run.epoch_gate import EpochGate, StopRequest
 from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 from tests.kit.errors import raised
+from tests.kit.files.s3_server import s3_server
 from tests.kit.python import python
 from tests.kit.query_record import damage, note
-from tests.kit.savepoint.stateless import QUERY, Driver, complete, decide, plan
+from tests.kit.savepoint.stateless import QUERY, Driver, complete, decide, make_checkpoint, plan
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 RUN = "1a" * 8
+FIRST = Batch(0, SourceOffsets(), first=True)
 
 
 def test_a_run_is_seen_for_as_long_as_it_lives(checkpoint: Path, driver: Driver) -> None:
@@ -70,7 +80,7 @@ def test_a_driver_that_dies_is_not_waited_for(
 
     def kill() -> None:
         await_true(
-            lambda: request_file.find(Folder(checkpoint), "1" * 16) is not None,
+            lambda: is_asked(Folder(checkpoint), "1" * 16),
             "it is asked to stop",
         )
         time.sleep(0.5)
@@ -95,20 +105,78 @@ def test_nothing_runs(checkpoint: Path, tmp_path: Path) -> None:
 
 def test_a_request_is_for_one_run_and_for_a_time(checkpoint: Path) -> None:
     """What a dead command left stops neither a later run nor, once it is too old, the run that
-    it named.
+    it named. A run that begins clears it away.
     """
-    fresh = request_file.ask(Folder(checkpoint), "1" * 16, stands_s=60)
-    assert request_file.find(Folder(checkpoint), "1" * 16) == fresh
-    assert request_file.find(Folder(checkpoint), "2" * 16) is None
-    fresh.take_back(Folder(checkpoint))
-    request = request_file.ask(Folder(checkpoint), "1" * 16, stands_s=0)
-    assert not request.stands(Folder(checkpoint)), "it is too old"
-    assert request_file.find(Folder(checkpoint), "1" * 16) is None
-    assert list((checkpoint / "exactum" / "requests").iterdir()) == [], "and it is cleared away"
-    request.answer(Folder(checkpoint), request_file.Answer(stopped=True, batch_id=1))
-    assert list((checkpoint / "exactum" / "requests").iterdir()) == [], (
-        "an answer that comes too late as well"
-    )
+    files = Folder(checkpoint)
+    assert not is_asked(files, "1" * 16)
+    ask(files, "1" * 16, stands_s=60)
+    assert is_asked(files, "1" * 16) and not is_asked(files, "2" * 16)
+    ask(files, "1" * 16, stands_s=0)
+    assert not is_asked(files, "1" * 16), "it is too old"
+    (checkpoint / request_name("1" * 16)).write_text("half")
+    assert not is_asked(files, "1" * 16)
+    run = RunFile(files, "2" * 16, "0", "4.2.0")
+    ask(files, "2" * 16, stands_s=60)
+    run.hold()
+    assert is_asked(files, "2" * 16)
+    assert len(list((checkpoint / "exactum" / "requests").iterdir())) == 1
+    run.release()
+
+
+@pytest.mark.parametrize("in_store", [False, True])
+def test_a_query_is_stopped_by_a_request(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, in_store: bool
+) -> None:
+    """Between two epochs, and its last word says which one was its last, however slowly that is
+    written. One that is taken back lets it go on.
+    """
+    monkeypatch.setattr(run_file, "POLL_STORE_S", 0.05)
+    with contextlib.ExitStack() as closing:
+        files: Storage = Folder(checkpoint)
+        if in_store:
+            for name, value in closing.enter_context(s3_server("kept")).environment.items():
+                monkeypatch.setenv(name, value)
+            files = make_checkpoint(place_of("s3a://bucket/checkpoint"))
+        with raised(CheckpointRefused, "QUERY_STOPPED", files.where):
+            stop(files, 1.0)
+        ended = threading.Event()
+        run: Any = SimpleNamespace(
+            incarnation="1" * 16,
+            live=SimpleNamespace(stop=ended.set),
+            still_runs=lambda: not ended.is_set(),
+        )
+        gate = EpochGate(run)
+        monkeypatch.setattr(gate, "_is_logged", lambda _: True)
+        request = StopRequest(run, files, gate)
+        gate.begin(FIRST)
+        ask(files, "1" * 16, stands_s=60)
+        request.tend()
+        files.delete([request_name("1" * 16)])
+        request.tend()
+        assert not gate._shut, "it goes on"
+        put = type(files).put
+
+        def slow(*of: Any, **more: Any) -> None:
+            time.sleep(0.3 * ended.is_set())
+            put(*of, **more)
+
+        monkeypatch.setattr(type(files), "put", slow)
+
+        def drive() -> None:
+            await_true(lambda: is_asked(files, "1" * 16), "it is asked")
+            request.tend()
+            request.tend()
+            assert not ended.is_set(), "its epoch is not over"
+            gate.done(FIRST, SimpleNamespace(written=True))  # type: ignore[arg-type]
+            request.tend()
+            request.close()
+
+        driver = threading.Thread(target=drive)
+        driver.start()
+        stopped = stop(files, WAIT_MAX_S)
+        driver.join()
+        assert (stopped.batch_id, stopped.incarnations) == (FIRST.batch_id, ("1" * 16,))
+        assert files.names("exactum/requests") == []
 
 
 def test_decisions_that_lie_elsewhere(checkpoint: Path, tmp_path: Path) -> None:
@@ -121,7 +189,7 @@ def test_decisions_that_lie_elsewhere(checkpoint: Path, tmp_path: Path) -> None:
         json.loads((tmp_path / "savepoint" / "manifest.json").read_text())["decision_log"]
         == "elsewhere"
     )
-    plan(checkpoint, 2)
+    plan(Folder(checkpoint), 2)
     with raised(CheckpointRefused, "SAVEPOINT_TOO_EARLY", checkpoint, "decision log"):
         create(str(checkpoint), tmp_path / "second")
 
@@ -137,18 +205,18 @@ def test_a_folder_of_decisions_that_is_not_used_any_more(
     if place == "damaged":
         damage(checkpoint)
     assert create(str(checkpoint), tmp_path / "savepoint").decision_log == "elsewhere"
-    plan(checkpoint, 2)
+    plan(Folder(checkpoint), 2)
     with raised(CheckpointRefused, "SAVEPOINT_TOO_EARLY", checkpoint, "decision log"):
         create(str(checkpoint), tmp_path / "second")
     # The way out: the query has finished it.
-    complete(checkpoint, 2)
+    complete(Folder(checkpoint), 2)
     assert create(str(checkpoint), tmp_path / "second").batch_id == 2
 
 
 def test_a_folder_of_decisions_that_is_used(checkpoint: Path, tmp_path: Path) -> None:
     """What was begun and is not decided in it is left out of the savepoint."""
     note(checkpoint, QUERY, decision_log="")
-    plan(checkpoint, 2)
+    plan(Folder(checkpoint), 2)
     made = create(str(checkpoint), tmp_path / "savepoint")
     assert (made.batch_id, made.decision_log) == (1, "checkpoint")
 
@@ -157,13 +225,13 @@ def test_records_of_later_epochs_stay_behind(checkpoint: Path, tmp_path: Path) -
     """A savepoint of epoch 1 has nothing of epoch 2: neither its plan nor its records; what
     belongs to none is kept.
     """
-    decide(checkpoint, 2, Decision.ABORT)
+    decide(Folder(checkpoint), 2, Decision.ABORT)
     control = checkpoint / "exactum" / "control" / "rules"
     control.mkdir(parents=True)
     for name in (f"{1:020d}-{RUN}.json", f"{2:020d}-{RUN}.json", ".hidden.tmp"):
         (control / name).touch()
     note(checkpoint, QUERY, log_id="a")
-    plan(checkpoint, 2)
+    plan(Folder(checkpoint), 2)
     made = create(str(checkpoint), tmp_path / "savepoint")
     names = {file.path for file in made.files}
     assert "offsets/1" in names and "offsets/2" not in names

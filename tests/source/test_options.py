@@ -16,7 +16,7 @@ from exactum.errors import SettingRefused
 from exactum.kafka.connection_settings import librdkafka_settings
 from exactum.spark.source import positions
 from exactum.spark.source.options import further_options, subscription
-from exactum.spark.write.failure import refusal_in
+from exactum.spark.write.failure import said_in
 from tests.kit.errors import raised
 
 COUNTS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition")
@@ -139,7 +139,7 @@ def test_a_refused_start_is_the_last_line() -> None:
         "choose another start="
     )
     spoken = f"assertion failed: If startingOffsets ...\nSpecified: Set({refusal}-0)\n\tat x"
-    found = refusal_in(spoken)
+    found = said_in(spoken)
     assert isinstance(found, SettingRefused) and str(found) == refusal
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from exactum import errors, events
 from tests.kit.errors import check_query_error
@@ -99,16 +98,6 @@ def test_a_task_that_fails_for_good_stops_the_query(query: Any) -> None:
     assert query.values() == [1, 2]
 
 
-def test_a_workers_exactum_error_keeps_its_class(query: Any) -> None:
-    """What a worker raises reaches the driver as the same class with its disposition."""
-    arm(query.out, "prepare", kind="unavailable", times=2)
-    query.give(1)
-    once = query.exactly_once()
-    assert "exactum.errors.Unavailable: the folder did not answer at prepare" in query.run(once)
-    assert isinstance(query.error, errors.Unavailable)
-    assert query.error.disposition is errors.Disposition.RETRY
-
-
 def test_an_error_between_decision_and_commit_is_healed_by_the_next_start(query: Any) -> None:
     """A decided epoch whose commit failed becomes visible at the next start, from the record
     alone.
@@ -144,6 +133,7 @@ def test_a_sink_that_does_not_open_stops_the_query(query: Any, tmp_path: Path) -
     query.give(1)
     text = query.run(query.exactly_once(query.sink, FolderSink(str(tmp_path / "other"))))
     check_query_error(text, errors.Unavailable, "the folder did not answer at open")
+    assert query.error.disposition is errors.Disposition.RETRY
     assert (query.out / "closed").exists()
     assert query.values() == []
 
@@ -157,21 +147,6 @@ def test_columns_with_odd_names(query: Any) -> None:
     )
     assert renamed is None
     assert rows(query.out) == [{"a.b": 7, "v": 7, "c `d": "o"}]
-
-
-def test_within_the_users_own_function(query: Any) -> None:
-    """Where a platform starts the query: the function may be called from another one, with a changed
-    frame.
-    """
-    once = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
-
-    def batch(frame: DataFrame, batch_id: int) -> None:
-        once(frame.withColumn("v", f.col("v") * 10), batch_id)
-
-    query.give(1)
-    query.give(2)
-    assert query.run(batch) is None
-    assert query.values() == [10, 20]
 
 
 def test_an_empty_batch_is_an_epoch_too(query: Any) -> None:

@@ -4,7 +4,6 @@ where a person says so.
 
 from __future__ import annotations
 
-import logging
 import secrets
 import shutil
 from pathlib import Path
@@ -13,11 +12,11 @@ from typing import Any
 import pytest
 
 import exactum
-from exactum.checkpoint.layout import DECISIONS, QUERY
+from exactum.checkpoint.layout import DECISIONS
 from exactum.checkpoint.query_place import BorrowedLog, QueryPlace, refuse_another_log
 from exactum.checkpoint.query_record import record_of
-from exactum.errors import CheckpointRefused, InvariantBroken, Unavailable
-from exactum.files.slot_log import LOG_ID, SlotLog, slot_name
+from exactum.errors import CheckpointRefused, Unavailable
+from exactum.files.slot_log import LOG_ID, SlotLog
 from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.ends import Noted, check_start
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
@@ -74,11 +73,6 @@ class Logs:
         place, log_id = str(self.place[name]), self[name].log_id()
         note(self.checkpoint, ID, decision_log=place, log_id=log_id, noted=noted)
 
-    def lose(self, name: str, *batches: int) -> None:
-        for batch_id in batches:
-            for attempt in (0, 1):
-                (self.place[name] / ID / slot_name(batch_id, attempt)).unlink()
-
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Logs:
@@ -122,17 +116,6 @@ def test_records_without_their_id(logs: Logs) -> None:
         logs.start("b", 10)
 
 
-def test_an_id_is_made_once() -> None:
-    """Of two drivers that begin at once, the first one's stands; a reader makes none."""
-    storage = MemoryStorage()
-    assert MemoryDecisionLog(storage, ID).log_id() is None
-    first, second = (MemoryDecisionLog(storage, ID) for _ in range(2))
-    decide(first, 0)
-    made = first.log_id()
-    decide(second, 1)
-    assert made is not None and second.log_id() == made
-
-
 def test_a_log_of_the_users_own_without_an_id(logs: Logs) -> None:
     """It is known by its class: a folder is none."""
 
@@ -151,56 +134,6 @@ def test_a_log_of_the_users_own_without_an_id(logs: Logs) -> None:
     record = record_of(Folder(logs.checkpoint), ID).content
     refuse_another_log(query, record, own, "", 10)
     with raised(CheckpointRefused, "DECISION_LOG_OTHER", "Own", logs.id_of("a")):
-        logs.start("a", 10)
-
-
-@pytest.mark.parametrize("last", [8, 0])
-def test_a_folder_that_was_restored_from_an_older_copy(logs: Logs, last: int) -> None:
-    """Refused with both numbers."""
-    logs.lose("a", *range(last + 1, 10))
-    for _ in range(2):
-        with raised(CheckpointRefused, "ENDS_DIFFER", "decision log", last, "checkpoint", 9):
-            logs.start("a", 10)
-
-
-@pytest.mark.parametrize("begins", [10, 9])
-def test_the_batch_at_hand_alone_is_gone(logs: Logs, begins: int) -> None:
-    """The first one of the last run, which was finished, and which Spark had not logged; or it is a
-    copy of the checkpoint whose note is newer.
-    """
-    logs.note("a", Noted(first=0, decided=10))
-    decide(logs["a"], 10)
-    logs.start("a", 10)
-    logs.lose("a", 10)
-    with raised(CheckpointRefused, "ENDS_DIFFER", "decision log", 9, "checkpoint", 10):
-        logs.start("a", begins)
-
-
-def test_what_is_sound(logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
-    """Pruned; behind batches of ``at_least_once``; accepted; a checkpoint without a record."""
-    with caplog.at_level(logging.WARNING):
-        logs.start("a", 10)
-        logs.note("a", Noted(first=0, undecided_from=10))
-        logs.start("a", 40)
-        logs.note("a", Noted(first=40))
-        logs.start("a", 40)
-        log = SlotLog(Folder(logs.place["a"] / ID), ID, prune_every=1)
-        log.prune(9)
-        logs.note("a", Noted(first=0, decided=3))
-        logs.start("a", 10)
-        shutil.rmtree(logs.checkpoint / QUERY)
-        logs.start("a", 40)
-        logs.start("b", 40)
-    assert not caplog.records
-
-
-def test_a_missing_batch_is_still_told(logs: Logs) -> None:
-    """What is asked here must not keep a log from seeing that the batch at hand is gone from the
-    middle: a later one is there.
-    """
-    decide(logs["a"], 10, 11)
-    logs.lose("a", 10)
-    with raised(InvariantBroken, "10"):
         logs.start("a", 10)
 
 

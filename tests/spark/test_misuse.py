@@ -33,35 +33,19 @@ KAFKA = exactum.KafkaSink("out", bootstrap_servers="localhost:9092")
 
 
 @pytest.mark.spark
-def test_the_call_forgotten(query: Any) -> None:
-    """``.foreachBatch(exactum.exactly_once)`` stops the query with what to write; mended, every
-    row is written.
-    """
+@pytest.mark.parametrize(
+    ("given", "facts"),
+    [
+        (exactum.exactly_once, ("SINKS_WANTED",)),
+        (exactum.exactly_once(KAFKA).__call__, ("START_WANTED", "exactum.exactly_once(", "start(")),
+        (KAFKA, ("SINKS_WANTED", "exactum.exactly_once(KafkaSink(...)).start(")),
+    ],
+    ids=["the call forgotten", "what starts a query", "a sink"],
+)
+def test_what_is_given_to_foreach_batch(query: Any, given: Any, facts: tuple[str, ...]) -> None:
+    """It stops the query with what to write; mended, every row is written."""
     query.give(1)
-    check_query_error(query.run(exactum.exactly_once), SettingRefused, "SINKS_WANTED")
-    assert query.run(query.exactly_once()) is None
-    assert query.values() == [1]
-
-
-@pytest.mark.spark
-def test_what_starts_a_query_given_to_foreach_batch(query: Any) -> None:
-    """As it was written before there was a start."""
-    query.give(1)
-    once = query.exactly_once()
-    text = query.run(once.__call__)
-    check_query_error(text, SettingRefused, "START_WANTED", "exactum.exactly_once(", "start(")
-    assert query.run(once) is None
-    assert query.values() == [1]
-
-
-@pytest.mark.spark
-def test_a_sink_given_to_foreach_batch(query: Any) -> None:
-    """``.foreachBatch(KafkaSink(...))`` stops the query with what to write; mended, every row is
-    written.
-    """
-    query.give(1)
-    instead = "exactum.exactly_once(KafkaSink(...)).start("
-    check_query_error(query.run(KAFKA), SettingRefused, "SINKS_WANTED", instead)
+    check_query_error(query.run(given), SettingRefused, *facts)
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1]
 

@@ -63,12 +63,16 @@ NOT_COMPARED = "its record does not say which rows were written"
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    ("lost", "sinks", "said"),
+    ("lost", "sinks", "said", "settings"),
     [
-        pytest.param("state", into_a_folder, (COMPARED, AGREES), id="a file is empty"),
-        pytest.param("state_ids", into_a_folder, (COMPARED, AGREES), id="no ids on record"),
-        pytest.param("fingerprint", into_a_folder, (NOT_COMPARED,), id="no hash on record"),
-        pytest.param("state", into_a_view, (NOT_COMPARED,), id="no sink sees the batch"),
+        pytest.param("state", into_a_folder, (COMPARED, AGREES), {}, id="a file is empty"),
+        pytest.param("state_ids", into_a_folder, (COMPARED, AGREES), {}, id="no ids on record"),
+        pytest.param("fingerprint", into_a_folder, (NOT_COMPARED,), {}, id="no hash on record"),
+        pytest.param("state", into_a_view, (NOT_COMPARED,), {}, id="no sink sees the batch"),
+        pytest.param("", into_a_folder, (COMPARED, AGREES), FORMAT_1, id="format 1, accepted"),
+        pytest.param(
+            "", into_a_folder, (COMPARED, AGREES), {**IN_MEMORY, **FORMAT_1}, id="in memory"
+        ),
     ],
 )
 def test_state_that_cannot_be_had(
@@ -79,42 +83,25 @@ def test_state_that_cannot_be_had(
     lost: str,
     sinks: Any,
     said: Sequence[str],
+    settings: dict[str, str],
 ) -> None:
     """The epoch is computed once more, and gives what it gave; where that cannot be compared, it
-    says so.
+    says so. In format 1 nobody can tell whether the state is that of the output.
     """
     caplog.set_level("INFO", "exactum")
-    stream = Stream(spark, tmp_path / "torn", stateful.update, "update", sinks=sinks)
-    stream.live(DIES_AT)
-    if lost != "state":
-        forget(stream, lost)
-    if lost != "state_ids":
-        lose_state(stream)
-    stream.live()
-    assert all(words in caplog.text for words in said)
-    assert Shown.of(stream) == undisturbed(stateful.update, "update")
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    "settings", [FORMAT_1, {**IN_MEMORY, **FORMAT_1}], ids=["rocksdb", "in_memory"]
-)
-def test_state_in_format_1(
-    spark: SparkSession,
-    tmp_path: Path,
-    undisturbed: Callable[[Any, str], Shown],
-    settings: dict[str, str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Where the user has accepted it: nobody can tell whether the state is that of the output."""
-    caplog.set_level("INFO", "exactum")
-    with configured(spark, {**settings, ON_DIFFERENCE: "warn"}):
-        stream = Stream(spark, tmp_path / "torn", stateful.update, "update")
+    accepted = {ON_DIFFERENCE: "warn"} if settings else {}
+    with configured(spark, {**settings, **accepted}):
+        stream = Stream(spark, tmp_path / "torn", stateful.update, "update", sinks=sinks)
         stream.live(DIES_AT)
+        if lost not in ("", "state"):
+            forget(stream, lost)
+        if lost not in ("", "state_ids"):
+            lose_state(stream)
         stream.live()
-    assert COMPARED in caplog.text
-    assert AGREES in caplog.text
-    assert stream.output() == undisturbed(stateful.update, "update").output
+    assert all(words in caplog.text for words in said)
+    whole = undisturbed(stateful.update, "update")
+    assert stream.output() == whole.output
+    assert settings or Shown.of(stream) == whole
 
 
 def weights(spark: SparkSession, *of_keys: int) -> Callable[[], None]:

@@ -10,6 +10,9 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from exactum.errors import CheckpointRefused
+from tests.kit.errors import check_query_error
+
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("settings_put_back")]
 
 ROCKS_DB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -35,26 +38,18 @@ def repartition(spark: SparkSession, query: Any, partitions: int) -> None:
     manager.repartition(str(query.checkpoint), partitions, enforce_exactly_once_sink=True)
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_the_query_goes_on(query: Any, spark: SparkSession, times: int) -> None:
+def test_the_query_goes_on_once_that_is_accepted(query: Any, spark: SparkSession) -> None:
     """With its state, and with decisions that are compared as before."""
     assert pyspark.__version__ >= "4.2", "in which repartition came"
     query.give(1, 2)
     assert query.run(query.exactly_once(), transform=counted, mode="update") is None
-    for time in range(times):
-        repartition(spark, query, 3 + time)
-    for value in (3, 5):
-        query.give(value)
-        assert query.run(query.exactly_once(), transform=counted, mode="update") is None
-    assert query.values() == [1, 1, 2, 3]
-
-
-def test_a_decision_that_is_lost_before_it_is_missed(query: Any, spark: SparkSession) -> None:
-    """The batch that Spark has logged stands for none that exactum has decided."""
-    query.give(1, batches=2)
-    assert query.run(query.exactly_once(), transform=counted, mode="update") is None
     repartition(spark, query, 3)
-    for slot in (query.checkpoint / "exactum" / "decisions").glob("*01-*"):
-        slot.unlink()
     query.give(3)
-    assert "ENDS_DIFFER" in query.run(query.exactly_once(), transform=counted, mode="update")
+    text = query.run(query.exactly_once(), transform=counted, mode="update")
+    check_query_error(text, CheckpointRefused, "ENDS_DIFFER", "exactum accept", "--batch 2")
+    query.accept(2)
+    for value in (3, 5):
+        assert query.run(query.exactly_once(), transform=counted, mode="update") is None
+        query.give(value)
+    assert query.run(query.exactly_once(), transform=counted, mode="update") is None
+    assert query.values() == [1, 1, 2, 3, 4]

@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum import errors, events
+from exactum.checkpoint.layout import RESTORING
+from exactum.checkpoint.retirement import BEGUN
 from exactum.checkpoint.run_file import living
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
@@ -169,3 +171,14 @@ def test_a_query_that_spark_refuses(query: Any) -> None:
     query.checkpoint.write_text("a file")
     with raised(errors.SettingRefused, "CHECKPOINT_UNMADE", str(query.checkpoint)):
         query.start(query.exactly_once())
+
+
+def test_a_checkpoint_that_is_being_restored(query: Any) -> None:
+    """Spark does not write there either."""
+    files = Folder(query.checkpoint)
+    files.open(RESTORING)
+    files.create_if_absent(f"{RESTORING}/{BEGUN}", b"{}")
+    before = files.entries()
+    with raised(errors.CheckpointRefused, "RESTORE_UNFINISHED", str(query.checkpoint)):
+        query.start(query.exactly_once())
+    assert files.entries() == before

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 import exactum
 from exactum import events
-from exactum.errors import FrameRefused, RowsRefused
+from exactum.errors import FrameRefused
 from tests.kit.errors import check_query_error
 from tests.kit.spark.folder_sink import FolderSink, arm, rows
 
@@ -147,6 +147,7 @@ def test_rows_refused_in_a_shared_job(query: Any, tmp_path: Path) -> None:
     (letter,) = rows(tmp_path / "dead")
     assert json.loads(eval(letter["value"])) == {"v": 4}
     assert (letter["sink"], letter["error"]) == ("picky", "v=4 may not be")
+    assert [event.rows for event in query.seen(events.RowsDeadLettered)] == [1]
 
 
 @pytest.mark.parametrize(
@@ -228,29 +229,6 @@ def test_a_batch_with_other_columns(
     assert [file.read_text() for file in files] == ['"k","v"\n"o",1\n']
 
 
-def test_refused_rows_stand_in_the_dead_letters_of_the_same_epoch(
-    query: Any, tmp_path: Path
-) -> None:
-    """All rows are accounted for: in the sink or in the dead letters, with the reason; the event
-    counts them.
-    """
-    dead = FolderSink(str(tmp_path / "dead"))
-    picky = FolderSink(str(query.out), refuses_v=2)
-    query.give(1, 2, 3)
-    assert (
-        query.run(exactum.exactly_once(picky, dead_letters=dead, on_event=query.events.append))
-        is None
-    )
-    assert query.values() == [1, 3]
-    (letter,) = rows(tmp_path / "dead")
-    assert json.loads(eval(letter["value"])) == {
-        "k": "e",
-        "v": 2,
-    }  # bytes, as the folder's JSON shows them
-    assert (letter["sink"], letter["error"]) == ("folder", "v=2 may not be")
-    assert [event.rows for event in query.seen(events.RowsDeadLettered)] == [1]
-
-
 def test_dead_letters_fall_with_their_epoch(query: Any, tmp_path: Path) -> None:
     """A decided epoch whose commit failed brings its dead letters with it at the next start,
     once.
@@ -266,15 +244,6 @@ def test_dead_letters_fall_with_their_epoch(query: Any, tmp_path: Path) -> None:
     assert query.run(exactum.exactly_once(picky, dead_letters=dead)) is None
     assert query.values() == [1]
     assert len(rows(tmp_path / "dead")) == 1
-
-
-def test_without_dead_letters_a_refused_row_stops_the_query(query: Any) -> None:
-    """Nothing of the epoch is visible, and the error says which row and what to do."""
-    query.give(1, 2)
-    text = query.run(query.exactly_once(FolderSink(str(query.out), refuses_v=2)))
-    facts = "folder", "epoch 0", "v=2 may not be", "dead_letters="
-    check_query_error(text, RowsRefused, "ROWS_REFUSED", *facts)
-    assert query.values() == query.values("staged") == []
 
 
 def test_a_batch_that_the_user_keeps_stays_kept(query: Any, tmp_path: Path) -> None:

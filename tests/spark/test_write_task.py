@@ -108,34 +108,30 @@ def test_refused_rows_go_to_the_dead_letters() -> None:
     assert len(prepared_of(out["prepared"][0].as_py())) == 3
 
 
-def test_refused_rows_stop_the_epoch_without_dead_letters() -> None:
-    """The error names the sink, the epoch and the reasons; everything is aborted."""
+@pytest.mark.parametrize(
+    ("sink", "dead", "facts"),
+    [
+        ("w0", None, ("ROWS_REFUSED", "w0", "epoch 7", "v=0 may not be")),
+        ("w0", "not here either", ("DEAD_LETTERS_REFUSED", "w0", "epoch 7", "not here either")),
+        (DEAD_LETTERS, None, ("DEAD_LETTERS_REFUSED", "epoch 7", "max.message.bytes")),
+    ],
+    ids=["no dead letters", "refused again", "a record that nobody could decode"],
+)
+def test_rows_that_nobody_takes_stop_the_epoch(
+    sink: str, dead: str | None, facts: tuple[str, ...]
+) -> None:
+    """A row is never dropped, however often it is refused; everything is aborted. The job of
+    records that could not be decoded has no other sink: dead_letters= is what refuses.
+    """
     one, two = Recorder(), Recorder(refuses=("v=0 may not be",))
+    letters = None if dead is None else Recorder(refuses=(dead,))
+    plan = None if letters is None else DeadLetterPlan(letters, ("value", "error"))
+    task = WriteTask((("first", one), (sink, two)), RUN, plan)
     with pytest.raises(TaskFailed) as failed:
-        run(one, two, source=batches(2))
-    facts = "ROWS_REFUSED", "w1", "epoch 7", "v=0 may not be"
+        list(task.on_behalf_of(ORDER, batches(2)))
     check_error(carried_by(failed.value), errors.RowsRefused, *facts)
-    assert one.calls == two.calls == ["open", "write", "abort"]
-
-
-def test_dead_letters_that_are_refused_stop_the_epoch() -> None:
-    """A row is never dropped, however often it is refused."""
-    one, dead = Recorder(refuses=("no",)), Recorder(refuses=("not here either",))
-    task = WriteTask((("w0", one),), RUN, DeadLetterPlan(dead, ("value", "error")))
-    with pytest.raises(TaskFailed) as failed:
-        list(task.on_behalf_of(ORDER, batches(1)))
-    facts = "DEAD_LETTERS_REFUSED", "w0", "epoch 7", "not here either"
-    check_error(carried_by(failed.value), errors.RowsRefused, *facts)
-    assert dead.calls == ["open", "write", "abort"]
-
-
-def test_records_that_nobody_could_decode_are_refused_by_the_dead_letters() -> None:
-    """Their job has no other sink: dead_letters= is there already, and is what refuses."""
-    task = WriteTask(((DEAD_LETTERS, Recorder(refuses=("too large",))),), RUN)
-    with pytest.raises(TaskFailed) as failed:
-        list(task.on_behalf_of(ORDER, batches(1)))
-    facts = "DEAD_LETTERS_REFUSED", "epoch 7", "too large", "max.message.bytes"
-    check_error(carried_by(failed.value), errors.RowsRefused, *facts)
+    for each in filter(None, (one, two, letters)):
+        assert each.calls == ["open", "write", "abort"]
 
 
 @pytest.mark.parametrize("step", ["open", "write", "prepare"])
@@ -148,15 +144,24 @@ def test_a_failing_writer_aborts_all(step: str) -> None:
     assert ("abort" in failing.calls) == (step != "open")
 
 
-def test_a_failing_input_aborts() -> None:
-    """An error of the frame's own rows aborts the task as well."""
-    writer = Recorder()
+class Killed(BaseException):
+    """What ends a task without being an Exception."""
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"), [(ValueError("a bad row"), TaskFailed), (Killed("a bad row"), Killed)]
+)
+def test_an_input_that_ends_before_its_end_aborts(
+    cause: BaseException, kind: type[BaseException]
+) -> None:
+    """An error of the frame's own rows, or the end of the task, which passes through."""
 
     def source() -> Iterator[Any]:
         yield from batches(1)
-        raise ValueError("a bad row")
+        raise cause
 
-    with raised(TaskFailed, "ValueError: a bad row"):
+    writer = Recorder()
+    with raised(kind, "a bad row"):
         run(writer, source=source())
     assert writer.calls[-1] == "abort"
 
@@ -170,22 +175,6 @@ def test_a_failing_abort_does_not_hide_the_reason() -> None:
     assert sound.calls[-1] == failing.calls[-1] == "abort"
     facts = "no answer at prepare", "no answer at abort"
     check_error(carried_by(failed.value), errors.Unavailable, *facts)
-
-
-def test_a_killed_task_aborts() -> None:
-    """What ends a task without being an Exception aborts too, and passes through."""
-
-    class Killed(BaseException):
-        pass
-
-    def source() -> Iterator[Any]:
-        yield from batches(1)
-        raise Killed
-
-    writer = Recorder()
-    with pytest.raises(Killed):
-        run(writer, source=source())
-    assert writer.calls[-1] == "abort"
 
 
 def test_the_task_pickles_by_reference() -> None:
@@ -255,31 +244,6 @@ def test_an_error_crosses_sparks_text(error: Exception, kind: type, message: str
     assert str(carried).startswith(f"{message} (in the task of partition 3, attempt 1)")
 
 
-def test_credentials_that_have_expired_are_said_by_name() -> None:
-    """As Hadoop's client says it; make objects has it from a real store."""
-    error = RuntimeError(
-        "[STREAM_FAILED] Query q terminated with exception: getFileStatus on s3a://b/ck/offsets/3: "
-        "software.amazon.awssdk.services.s3.model.S3Exception: The provided token has expired. "
-        "(Service: S3, Status Code: 400):ExpiredToken: it has expired"
-    )
-    check_error(carried_by(error), errors.Unavailable, "ExpiredToken", "credentials")
-
-
-def test_other_errors_carry_nothing() -> None:
-    """What is not ours, or damaged, is left as Spark raised it."""
-    assert carried_by(RuntimeError("boom")) is None
-    assert carried_by(RuntimeError("exactum-task-failed: {broken}")) is None
-
-
-def test_an_error_of_another_version_is_not_met_again_and_again() -> None:
-    """Executors whose exactum knows an error that the driver's does not run another version: a
-    person must look.
-    """
-    forged = 'exactum-task-failed: {"error": "annotations", "arguments": ["m"]}'
-    carried = carried_by(RuntimeError(forged))
-    check_error(carried, errors.SettingRefused, "EXECUTOR_VERSION", "annotations")
-
-
 @dataclass(frozen=True)
 class Broken:
     """A sink whose code raises ``error`` when there are rows."""
@@ -346,6 +310,11 @@ PYTHON = 'Traceback (most recent call last):\n  File "job.py", line 3, in parsed
         (f"{PYTHON}orders.Odd: 7", errors.UnknownFailure, "orders.Odd: 7"),
         (f"{LOST}java.lang.ArithmeticException: long overflow\n\tat java.base/java.lang.Math.multiplyExact(Math.java:1004)\n\tat org.apache.spark.sql.kafka010.KafkaRecordToRowConverter.x(K.scala:1){TRACE}", errors.RowsRefused, "Spark cannot hold the timestamp"),
         ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", errors.Fenced, "Spark found the next batch"),
+        ("[STREAM_FAILED] Query q terminated with exception: getFileStatus on s3a://b/ck/offsets/3: software.amazon.awssdk.services.s3.model.S3Exception: (Service: S3, Status Code: 400):ExpiredToken: it has expired", errors.Unavailable, "An object store answered with ExpiredToken"),
+        # Executors whose exactum knows an error that the driver's does not: a person must look.
+        ('exactum-task-failed: {"error": "annotations", "arguments": ["m"]}', errors.SettingRefused, "[EXECUTOR_VERSION] annotations"),
+        ("exactum-task-failed: {broken}", None, ""),
+        ("boom", None, ""),
         ("Timed out waiting for a node assignment. Call: describeTopics", None, ""),
     ],
 )  # fmt: skip

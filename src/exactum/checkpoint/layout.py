@@ -6,7 +6,7 @@ every name below ``<checkpoint>/exactum/``.
     exactum/runs/                 who runs here, or ran (``run_file``)
     exactum/requests/             who asks the query to stop (``request_file``)
     exactum/retired.json          another checkpoint took this one's place (``retirement``)
-    exactum/restoring/            it is being made of a savepoint, in an object store (likewise)
+    exactum/restoring/            it is being made of a savepoint, or was (likewise)
     exactum/control/<topic>/      the rules that decided epochs saw (``spark.control.listener``)
     exactum/replays/              which dead letters were sent again: a decision log of its own
     exactum/replays/of-<query>/   the same of a query that this one is a fork of

@@ -16,7 +16,6 @@ from pathlib import Path
 from exactum.errors import CheckpointRefused
 from exactum.kafka.transaction import Partition
 from exactum.protocol.model import SourceOffsets
-from exactum.storage.storage import SmallFiles
 
 READABLE_VERSIONS = ("v1", "v2")
 NO_OFFSET = "-"
@@ -46,18 +45,18 @@ def local_folder(checkpoint: str) -> Path | None:
     return None
 
 
-def batches(files: SmallFiles, log: str) -> list[int]:
-    """All that a log of Spark's has, which removes old ones.
+def batches(names: Callable[[str], list[str]], log: str) -> list[int]:
+    """All that a log of Spark's has, which removes old ones; ``names`` lists a folder.
 
     Raises:
         Unavailable, SettingRefused: it could not be listed.
     """
-    return [int(name) for name in files.names(log) if name.isdigit()]
+    return [int(name) for name in names(log) if name.isdigit()]
 
 
-def highest_batch(files: SmallFiles, log: str) -> int | None:
+def highest_batch(names: Callable[[str], list[str]], log: str) -> int | None:
     """The highest of ``batches``; None: there is none. Raises likewise."""
-    return max(batches(files, log), default=None)
+    return max(batches(names, log), default=None)
 
 
 def reader(read: Callable[[str], bytes | None]) -> ReadText:
@@ -97,28 +96,6 @@ def source_offsets(
     last = read(f"offsets/{batch_id - 1}") if batch_id > 0 else None
     start = () if last is None else parse(last, f"{where}/offsets/{batch_id - 1}")
     return SourceOffsets(start=start, end=end)
-
-
-def last_given(read: ReadText, batch_id: int) -> int:
-    """The last batch up to this one that Spark gave to a sink. Its offline repartition of state
-    logs a batch without rows, with another number of the state's partitions than the batch before.
-    """
-    while batch_id > 0:
-        own, before = (_state_partitions(read, each) for each in (batch_id, batch_id - 1))
-        if None in (own, before) or own == before:
-            break
-        batch_id -= 1
-    return batch_id
-
-
-def _state_partitions(read: ReadText, batch_id: int) -> str | None:
-    """None: the log does not say."""
-    text = read(f"offsets/{batch_id}")
-    try:
-        found = json.loads((text or "").splitlines()[1])["conf"]["spark.sql.shuffle.partitions"]
-    except (IndexError, KeyError, TypeError, ValueError):
-        return None
-    return str(found)
 
 
 def parse(text: str, where: str) -> tuple[str | None, ...]:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -56,6 +57,29 @@ class HasCheckpoint(Protocol):
     @property
     def files(self) -> Storage | None:
         """Its checkpoint; None where Hadoop's file systems alone get there, as on HDFS."""
+
+
+LOAD_BATCH = 0
+"""The only one of a batch load."""
+
+
+@dataclass(frozen=True)
+class BatchLoad:
+    """The batch load that a user calls ``id``, as who keeps decisions knows it: a query of one
+    batch, without a checkpoint. See ``HasCheckpoint``.
+    """
+
+    id: str
+    hadoop: Mapping[str, str] = field(default_factory=dict, repr=False)
+    checkpoint: str = ""
+    files: Storage | None = None
+
+    @property
+    def query_id(self) -> str:
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"exactum:load:{self.id}"))
+
+    def __str__(self) -> str:
+        return f"load {self.id!r}"
 
 
 def is_object_url(place: str) -> bool:
@@ -383,12 +407,12 @@ class QueryPlace:
 
     def planned(self) -> int | None:
         """The highest batch that Spark has begun; None: none."""
-        return highest_batch(self.files, OFFSETS)
+        return highest_batch(self.files.names, OFFSETS)
 
     def kept(self) -> int:
         """The lowest batch of which Spark still has the offsets; 0 where it has none."""
-        return min(batches(self.files, OFFSETS), default=0)
+        return min(batches(self.files.names, OFFSETS), default=0)
 
     def finished(self) -> int | None:
         """The highest batch that Spark has logged as done; None: none."""
-        return highest_batch(self.files, COMMITS)
+        return highest_batch(self.files.names, COMMITS)

@@ -8,8 +8,8 @@ The floors are the decision log's own floor above every batch: whoever decides a
 fenced, at whatever step it stood when the checkpoint was retired (the proof is in
 ``files.slot_log``).
 
-In an object store nothing gets its name at once. A checkpoint that is made of a savepoint there is
-none before ``<checkpoint>/exactum/restoring/ended`` says so:
+A checkpoint that is made of a savepoint is none before ``<checkpoint>/exactum/restoring/ended``
+says so:
 
     <checkpoint>/exactum/restoring/begun                   first: nobody starts from it
     <checkpoint>/exactum/restoring/ended                   last, once: finished, or taken back
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from enum import Enum
 
 from exactum.checkpoint.layout import DECISIONS, REPLAYS, RESTORING, RETIRED
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
@@ -29,30 +28,21 @@ from exactum.storage.storage import Storage
 
 BEGUN = "begun"
 ENDED = "ended"
-
-
-class RestoreEnding(Enum):
-    """How the making of a checkpoint has ended, in an object store."""
-
-    FINISHED = "finished"
-    TAKEN_BACK = "taken back"
+FINISHED, TAKEN_BACK = b"finished", b"taken back"
+"""What ``ended`` says."""
 
 
 @dataclass(frozen=True)
 class Retirement:
-    """``to`` is the checkpoint that takes the place, made of the savepoint with this id.
-    ``built`` is a folder that becomes it by a rename, the last step; or, in an object store, what
-    lies below ``to`` to say how far it is.
-    """
+    """``to`` is the checkpoint that takes the place, made of the savepoint with this id."""
 
     to: str
     savepoint: str
-    built: str
 
     @property
     def is_unfinished(self) -> bool:
         """Whether the last step was not reached. A command that was killed leaves it so."""
-        names = storage_at(self.built).names()
+        names = storage_at(self.to).names(RESTORING)
         return bool(names) and ENDED not in names
 
 
@@ -141,7 +131,7 @@ def refuse_unfinished(files: Storage) -> None:
             "it was killed. Repeat that 'exactum savepoint restore', then go on from there. "
             "Nothing was written.",
         )
-    if ended.decode() != RestoreEnding.FINISHED.value:
+    if ended != FINISHED:
         raise CheckpointRefused(
             "RESTORE_UNFINISHED",
             f"The checkpoint {files.where} was to be made of a savepoint, and that was taken back. "

@@ -7,6 +7,9 @@ so nobody has to guess from an age or a process id. In an object store, which ha
 driver puts it again every ``BEAT_S``; one that was silent for longer than three beats, by the
 store's clock, is taken for dead, and so is one that is frozen.
 
+The last word is put before the lock is let go: that the run is over, and which epoch it has
+completed, if it was stopped by a request (``request_file``) and so has begun none later.
+
 It informs; no guarantee rests on it: two runs at once are told apart by the decision log.
 """
 
@@ -20,11 +23,11 @@ import os
 import socket
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from exactum.checkpoint.layout import RUNS
+from exactum.checkpoint.layout import REQUESTS, RUNS
 from exactum.checkpoint.query_record import listed
 from exactum.durable import make_folder
 from exactum.errors import ExactumError
@@ -42,12 +45,14 @@ SILENT_MAX_MS = 3 * BEAT_S * 1000
 CLOCK = f"{RUNS}/clock"
 """An object that is put to learn what time it is in an object store."""
 OVER = "over"
-"""In the file of a run that has ended, in an object store."""
+"""In the file of a run that has ended."""
 
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """One run of one query, as its driver wrote it down. ``started_ms`` is since 1970."""
+    """One run of one query, as its driver wrote it down. ``started_ms`` is since 1970.
+    ``completed``: the last epoch of a run that a request has stopped; None: of another one.
+    """
 
     incarnation: str
     host: str
@@ -55,6 +60,7 @@ class RecordedRun:
     exactum: str
     spark: str
     started_ms: int
+    completed: int | None = None
 
     def __str__(self) -> str:
         return f"run {self.incarnation} (process {self.pid} on {self.host})"
@@ -63,6 +69,11 @@ class RecordedRun:
     def name(self) -> str:
         """Of its file, below a checkpoint."""
         return f"{RUNS}/{self.incarnation}{ENDING}"
+
+
+def request_name(incarnation: str) -> str:
+    """Of the file that asks this run to stop, below a checkpoint."""
+    return f"{REQUESTS}/{incarnation}{ENDING}"
 
 
 class RunFile:
@@ -82,7 +93,8 @@ class RunFile:
         self._is_taken = self._warned = False
 
     def hold(self) -> None:
-        """Write the file, lock it, and remove those of runs that are over. Idempotent.
+        """Write the file, lock it, and remove those of runs that are over, with requests to them.
+        Idempotent.
 
         Where that is not possible (a file system has no locks) the run goes on unseen, which is
         logged once.
@@ -92,11 +104,14 @@ class RunFile:
         try:
             self._lock.take(self._run)
             self._is_taken = True
-            names = [f"{RUNS}/{name}" for name in self._files.names(RUNS)]
-            kept = {self._run.name, *(run.name for run in living(self._files))}
-            self._files.delete([n for n in names if n.endswith(ENDING) and n not in kept])
+            kept = {f"{run.incarnation}{ENDING}" for run in living(self._files)}
+            kept.add(f"{self._run.incarnation}{ENDING}")
+            for folder in (RUNS, REQUESTS):
+                names = [n for n in self._files.names(folder) if n.endswith(ENDING)]
+                self._files.delete([f"{folder}/{name}" for name in names if name not in kept])
         except (OSError, ExactumError) as error:
-            self.release()
+            self._is_taken = False
+            self._lock.drop()
             level, self._warned = logging.DEBUG if self._warned else logging.WARNING, True
             logger.log(
                 level,
@@ -107,21 +122,26 @@ class RunFile:
                 error,
             )
 
-    def release(self) -> None:
-        """Let go of the lock; the file stays, to say who ran last. Idempotent."""
-        self._is_taken = False
-        self._lock.release()
+    def release(self, completed: int | None = None) -> None:
+        """Let go of the lock; the file stays, to say who ran last. Idempotent. ``completed``: see
+        ``RecordedRun``.
+        """
+        if self._is_taken:
+            self._is_taken = False
+            self._lock.release(_content(replace(self._run, completed=completed), **{OVER: True}))
 
 
 class _Lock:
     """An open file that is locked."""
 
     def __init__(self, files: Folder) -> None:
-        self._root = Path(files.root)
+        self._files = files
+        self._name = ""
         self._file: IO[bytes] | None = None
 
     def take(self, run: RecordedRun) -> None:
-        path = self._root / run.name
+        self._name = run.name
+        path = Path(self._files.root) / run.name
         temporary = path.with_name(f".{path.name}.tmp")
         make_folder(path.parent)
         try:
@@ -134,7 +154,12 @@ class _Lock:
             temporary.unlink(missing_ok=True)
             raise
 
-    def release(self) -> None:
+    def release(self, last: bytes) -> None:
+        with contextlib.suppress(ExactumError):
+            self._files.put(self._name, last, durable=False)
+        self.drop()
+
+    def drop(self) -> None:
         file, self._file = self._file, None
         if file is not None:
             # What a full disk did not take is tried again here, and fails again; the descriptor is
@@ -151,11 +176,12 @@ class _Beats:
     def __init__(self, files: Storage) -> None:
         self._files = files
         self._over = threading.Event()
-        self._run: RecordedRun | None = None
+        self._putting = threading.Lock()
+        self._name = ""
 
     def take(self, run: RecordedRun) -> None:
         self._files.put(run.name, _content(run))
-        self._run, self._over = run, threading.Event()
+        self._name, self._over = run.name, threading.Event()
         beat = threading.Thread(
             target=self._beat, args=(run, self._over), name="exactum-heartbeat", daemon=True
         )
@@ -163,20 +189,21 @@ class _Beats:
 
     def _beat(self, run: RecordedRun, over: threading.Event) -> None:
         while not over.wait(BEAT_S):
-            try:
-                self._files.put(run.name, _content(run))
-            except ExactumError as error:
-                logger.warning("%s could not say that it lives: %s", run, error)
-        # Behind the last beat.
-        with contextlib.suppress(ExactumError):
-            self._files.put(run.name, _content(run, **{OVER: True}))
+            with self._putting:
+                if over.is_set():
+                    return
+                try:
+                    self._files.put(run.name, _content(run))
+                except ExactumError as error:
+                    logger.warning("%s could not say that it lives: %s", run, error)
 
-    def release(self) -> None:
-        run, self._run = self._run, None
+    def release(self, last: bytes) -> None:
+        self.drop()
+        with self._putting, contextlib.suppress(ExactumError):  # behind the last beat
+            self._files.put(self._name, last)
+
+    def drop(self) -> None:
         self._over.set()
-        if run is not None:
-            with contextlib.suppress(ExactumError):
-                self._files.put(run.name, _content(run, **{OVER: True}))
 
 
 def _content(run: RecordedRun, **more: bool) -> bytes:
@@ -206,7 +233,7 @@ def runs(files: Storage) -> list[tuple[RecordedRun, bool]]:
             if beat is not None:
                 now_ms = _store_ms(files) if now_ms is None else now_ms
                 alive = now_ms - beat.modified_ms < SILENT_MAX_MS
-            found.append((RecordedRun(**value), alive))
+            found.append((RecordedRun(**value), alive and not over))
     return sorted(found, key=lambda each: each[0].started_ms)
 
 

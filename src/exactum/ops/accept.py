@@ -18,8 +18,9 @@ import click
 from msgspec.structs import replace
 
 from exactum.checkpoint import run_file
-from exactum.checkpoint.load import BATCH, BatchLoad
 from exactum.checkpoint.query_place import (
+    LOAD_BATCH,
+    BatchLoad,
     QueryPlace,
     open_log,
     refuse_another_log,
@@ -106,7 +107,7 @@ def accept(
             raise click.UsageError("--load goes with --decision-log and --without, and no other.")
         load = BatchLoad(load_id)
         with closing(open_log(load, place_of_log)) as log:
-            _keep_without(log, str(load), load, BATCH, without, yes=yes)
+            _keep_without(log, str(load), load, LOAD_BATCH, without, yes=yes)
         return
     if checkpoint is None or batch_id is None:
         raise click.UsageError("Give --checkpoint and --batch; or, of a batch load, --load.")

@@ -72,6 +72,16 @@ def await_gone(session: int) -> None:
         time.sleep(POLL_INTERVAL_S)
 
 
+def status_of(pid: int) -> int | None:
+    """How a child of this process has ended, negative for a signal; None while it runs. It is not
+    reaped: its id stays its own.
+    """
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
 def _session_of(pid: int) -> int | None:
     try:
         return os.getsid(pid)
@@ -205,16 +215,10 @@ class Driver:
         """How the driver ended, though nobody killed it: ``exit status 0``, or a signal's name.
         None while it runs, and before a start.
         """
-        # WNOWAIT leaves it unreaped, so that its id stays its own until ``kill`` has cleaned up.
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        if (
-            self._process is None
-            or (ended := os.waitid(os.P_PID, self._process.pid, options)) is None
-        ):
+        status = None if self._process is None else status_of(self._process.pid)
+        if status is None:
             return None
-        if ended.si_code != os.CLD_EXITED:
-            return signal.Signals(ended.si_status).name
-        return f"exit status {ended.si_status}"
+        return signal.Signals(-status).name if status < 0 else f"exit status {status}"
 
     def check(self) -> None:
         """

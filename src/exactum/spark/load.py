@@ -18,9 +18,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from exactum import events
-from exactum.checkpoint.load import BATCH, BatchLoad
 from exactum.checkpoint.offset_log import local_folder
-from exactum.checkpoint.query_place import open_log, staging_at
+from exactum.checkpoint.query_place import LOAD_BATCH, BatchLoad, open_log, staging_at
 from exactum.errors import CheckpointRefused, FrameRefused, SettingRefused
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import (
@@ -76,7 +75,7 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
             refuse_within(sinks.each, "staging", staging.where)
         if (log_folder := _log_folder(settings)) is not None:
             refuse_within(sinks.each, "decision_log", str(log_folder))
-        for record in log.read(BATCH):
+        for record in log.read(LOAD_BATCH):
             if record.decision is Decision.COMMIT:
                 _refuse_other_sinks(load, record.engine, sinks)
         epoch = EpochWrite(sinks, run, jobs, hashed=compare)
@@ -89,7 +88,7 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
             on_event=emit,
             parallel=sinks.parallel,
         )
-        about = run.query_id, BATCH, run.incarnation
+        about = run.query_id, LOAD_BATCH, run.incarnation
         emit(events.EpochBegan(*about, None))
         prepared: list[PreparedTransaction] = []
 
@@ -97,7 +96,7 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
             prepared.extend(epoch.write(frame, order))
             return prepared
 
-        completed = coordinator.run(BATCH, SourceOffsets(), write)
+        completed = coordinator.run(LOAD_BATCH, SourceOffsets(), write)
     if completed.written:
         refused = rows_by_participant(prepared).get(DEAD_LETTERS, 0)
         if refused:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from exactum.checkpoint import offset_log
 from exactum.checkpoint.layout import QUERY
 from exactum.checkpoint.query_place import files_of, staging_at
-from exactum.checkpoint.query_record import RecordFile, record_of
+from exactum.checkpoint.query_record import RecordFile
 from exactum.errors import ExactumError, InvariantBroken
 from exactum.events import Listener
 from exactum.protocol.model import Completed, Incarnation, SourceOffsets, new_incarnation
@@ -22,7 +22,6 @@ from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop import HadoopFiles
 from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.live import LiveRun, RunningSource
-from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
 
 if TYPE_CHECKING:
@@ -85,17 +84,16 @@ class Run:
     @cached_property
     def read(self) -> offset_log.ReadText:
         """Reads below the checkpoint, wherever it lies."""
-        if self.files is not None:
-            return offset_log.reader(self.files.read)
-        return offset_log.reader(HadoopFiles(self.session, self.checkpoint).read)
+        return offset_log.reader(self._small_files.read)
+
+    @cached_property
+    def _small_files(self) -> Storage | HadoopFiles:
+        return self.files or HadoopFiles(self.session, self.checkpoint)
 
     @cached_property
     def record(self) -> RecordFile:
         """What the query leaves for its next start. Raises as ``RecordFile``."""
-        if self.files is not None:
-            return record_of(self.files, self.query_id)
-        files = HadoopFiles(self.session, f"{self.checkpoint}/{QUERY}")
-        return RecordFile(files, self.query_id)
+        return RecordFile(self._small_files.below(QUERY), self.query_id)
 
     @cached_property
     def sources(self) -> Sequence[RunningSource]:
@@ -107,12 +105,8 @@ class Run:
         return self.query_id, batch_id, self.incarnation
 
     def last_logged_batch(self) -> int | None:
-        """The highest batch id in Spark's commit log: read where it lies in a folder, which a run
-        that is at an end still has.
-        """
-        if self.folder is None:
-            return self.execution.last_logged_batch()
-        return offset_log.highest_batch(Folder(self.folder), offset_log.COMMITS)
+        """The highest batch id in Spark's commit log."""
+        return offset_log.highest_batch(self._small_files.names, offset_log.COMMITS)
 
     @property
     def folder(self) -> Path | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from exactum.checkpoint.offset_log import local_folder
-from exactum.checkpoint.query_place import files_of, is_object_url
+from exactum.checkpoint.query_place import is_object_url
 from exactum.checkpoint.retirement import refuse_retired
 from exactum.errors import EpochAborted, SettingRefused, Unavailable
 from exactum.spark import query
@@ -30,9 +30,11 @@ from exactum.spark.run.batches import Batches
 from exactum.spark.run.opening import CLASSIC, open_run
 from exactum.spark.settings import state_format
 from exactum.spark.streaming_query import Query, translated
-from exactum.spark.supervised import process, standby
+from exactum.spark.supervised import standby
 from exactum.spark.write.view import refuse_other_columns
 from exactum.spark.write.write_job import CANCELLED
+from exactum.storage.at import storage_at
+from exactum.storage.folder import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -53,9 +55,6 @@ def started(
     """
     refuse_while_importing()
     standby.wait_for_turn()  # under a supervisor that has another one running
-    supervised = process.current()
-    if supervised is not None:
-        supervised.refuse_start()
     if open_queries.stopping.is_set():
         raise Unavailable(
             "This script was told to end, so no query is started any more. Nothing was written."
@@ -64,7 +63,7 @@ def started(
     chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(batches)
     plain: Any = writer
     frame: DataFrame = plain._df
-    _try_store(checkpoint, frame.sparkSession)
+    _try_place(checkpoint, frame.sparkSession)
     try:
         newest = HadoopFiles(frame.sparkSession, checkpoint).newest
         with open_queries.starting, state_format(frame.sparkSession, newest):
@@ -89,19 +88,21 @@ def started(
     return Query(spark_query, batches, runner.gate)
 
 
-def _try_store(checkpoint: str, session: Any) -> None:
-    """An object store is tried before Spark writes there, or waits for it for minutes.
+def _try_place(checkpoint: str, session: Any) -> None:
+    """Before Spark writes there, or waits for an object store for minutes.
 
     Raises:
         CheckpointRefused: the checkpoint there is retired, or not finished.
         SettingRefused: the store cannot hold a checkpoint, or cannot be used like this.
         Unavailable: it does not answer.
     """
-    if is_object_url(checkpoint):
-        files = files_of(checkpoint, query.hadoop_of(session))
-        if files is not None:
-            files.open()
-            refuse_retired(files)
+    folder = local_folder(checkpoint)
+    if folder is not None and folder.is_dir():
+        refuse_retired(Folder(folder))
+    elif is_object_url(checkpoint):
+        files = storage_at(checkpoint.rstrip("/"), hadoop=query.hadoop_of(session))
+        files.open()
+        refuse_retired(files)
 
 
 def _planned(spark_query: StreamingQuery) -> Execution:

@@ -86,8 +86,3 @@ def permit_of(record: DecisionRecord) -> CommitPermit:
     text = json.dumps(record.to_json())
     in_force = PermitLog(MemoryDecisionLog(MemoryStorage(), record.epoch.query_id))
     return in_force.permit(in_force.decide(DecisionRecord.from_json(json.loads(text), "memory")))
-
-
-"""Called with the name of a call and the call; performs it, or fails in its place (see
-``faults``).
-"""

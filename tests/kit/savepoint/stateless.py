@@ -8,9 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from exactum.checkpoint.layout import DECISIONS
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
 from exactum.storage.folder import Folder
+from exactum.storage.storage import Storage
 
 QUERY = "0c6c5c3a-4dd2-4b0b-9e8a-111111111111"
 Driver = Callable[..., "subprocess.Popen[str]"]
@@ -26,35 +28,40 @@ time.sleep(300)
 """
 
 
-def make_checkpoint(folder: Path) -> Path:
+def make_checkpoint(files: Storage) -> Storage:
     """Epochs 0 and 1 are complete."""
     conf = {"conf": {"spark.sql.shuffle.partitions": "2"}}
+    if isinstance(files, Folder):
+        files.open("offsets", "commits")
     for name, content in {
         "metadata": json.dumps({"id": QUERY}),
         **{f"offsets/{n}": f'v1\n{json.dumps(conf)}\n{{"in":{{"0":{n}}}}}' for n in (0, 1)},
         **{f"commits/{n}": 'v1\n{"nextBatchWatermarkMs":0}' for n in (0, 1)},
     }.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
-    decide(folder, 1)
-    return folder
+        files.put(name, content.encode())
+    decide(files, 1)
+    return files
 
 
-def decide(folder: Path, batch_id: int, decision: Decision = Decision.COMMIT) -> None:
-    log = SlotLog(Folder(folder / "exactum" / "decisions"), QUERY)
+def log_of(files: Storage) -> SlotLog:
+    return SlotLog(files.below(DECISIONS), QUERY)
+
+
+def decide(files: Storage, batch_id: int, decision: Decision = Decision.COMMIT) -> None:
+    log = log_of(files)
     record = DecisionRecord(
         Epoch(QUERY, batch_id), len(log.read(batch_id)), decision, Incarnation("a" * 16)
     )
     assert log.decide(record) == record
 
 
-def plan(folder: Path, batch_id: int) -> None:
-    (folder / "offsets" / str(batch_id)).write_text((folder / "offsets" / "1").read_text())
+def plan(files: Storage, batch_id: int) -> None:
+    files.put(f"offsets/{batch_id}", files.read("offsets/1") or b"")
 
 
-def complete(folder: Path, batch_id: int) -> None:
-    plan(folder, batch_id)
-    (folder / "commits" / str(batch_id)).write_text((folder / "commits" / "1").read_text())
+def complete(files: Storage, batch_id: int) -> None:
+    plan(files, batch_id)
+    files.put(f"commits/{batch_id}", files.read("commits/1") or b"")
 
 
 def start_driver(folder: Path, incarnation: str) -> subprocess.Popen[str]:

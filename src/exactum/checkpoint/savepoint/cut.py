@@ -69,12 +69,12 @@ class Cut:
 
 def last_complete(files: Storage) -> int:
     """The last epoch in Spark's commit log; -1 where there is none."""
-    return max(offset_log.batches(files, COMMITS), default=-1)
+    return max(offset_log.batches(files.names, COMMITS), default=-1)
 
 
 def last_planned(files: Storage) -> int:
     """The last epoch in Spark's offset log; -1 where there is none."""
-    return max(offset_log.batches(files, OFFSETS), default=-1)
+    return max(offset_log.batches(files.names, OFFSETS), default=-1)
 
 
 def last_decided(files: Storage) -> int:
@@ -224,7 +224,7 @@ def _state_ids(files: Storage, operator: str, batch_id: int) -> Ids:
         CheckpointRefused: what it says of ``batch_id`` is damaged.
     """
     found: dict[int, frozenset[str]] = {}
-    for done in offset_log.batches(files, COMMITS):
+    for done in offset_log.batches(files.names, COMMITS):
         if done > batch_id:
             continue
         path = f"{COMMITS}/{done}"

@@ -44,8 +44,8 @@ def writing(place: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise Unavailable(
-            f"{place} could not be written: {error}. Look at the room and the rights there, or "
-            "give another place. Nothing of it is left."
+            f"{place} could not be written: {error}. Look at the room and the rights there and "
+            "repeat the command, or give another place."
         ) from error
 
 

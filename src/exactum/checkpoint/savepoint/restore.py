@@ -10,9 +10,8 @@ same   the query itself goes on in another place. Only from its very last epoch:
 
 check -> copy -> retire the original -> check again -> the last step
 
-In a folder the copy lies beside the place, and the last step is a rename. An object store has none:
-there the copy lies in its place, and nobody starts from it before the last step, one object that
-is created once (``retirement.ENDED``): it says whether the copy is finished or taken back.
+The copy lies in its place, and nobody starts from it before the last step, one file that is created
+once (``retirement.ENDED``): it says whether the copy is finished or taken back.
 
 Killed before the retirement, the old checkpoint is what it was. Killed after it, the old one says
 so, and the same call goes on with the same copy.
@@ -20,26 +19,23 @@ so, and the same call goes on with the same copy.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
-import secrets
 import uuid
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
 from msgspec.structs import replace as changed
 
-from exactum.checkpoint.layout import DECISIONS, OF_PARENT, QUERY, REPLAYS, RESTORING
+from exactum.checkpoint.layout import DECISIONS, OF_PARENT, OWN, QUERY, REPLAYS, RESTORING
 from exactum.checkpoint.query_place import METADATA, place_of, query_id_of
 from exactum.checkpoint.query_record import Restoration, listed, record_of
 from exactum.checkpoint.retirement import (
     BEGUN,
     ENDED,
-    RestoreEnding,
+    FINISHED,
+    TAKEN_BACK,
     Retirement,
     refuse_unfinished,
     reinstate,
@@ -56,7 +52,7 @@ from exactum.checkpoint.savepoint.manifest import (
     verify,
     writing,
 )
-from exactum.durable import make_folder, stays_below, sync_folder
+from exactum.durable import stays_below
 from exactum.errors import CheckpointRefused, ExactumError
 from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
@@ -115,24 +111,27 @@ def restore(
     if identity is Identity.SAME and not original_is_gone:
         original, begun = _original(manifest, place)
     if begun is None:
+        begun = Retirement(place.where, manifest.id)
         if original is not None:
             _refuse_unless_at_rest(original, manifest)
         fork_id = str(uuid.uuid4()) if identity is Identity.FORK else None
         with writing(place.where):
-            begun = _build(source, manifest, place, fork_id)
-    with writing(place.where):
-        try:
-            if original is not None:
-                stands = retire(original, begun)
-                if stands != begun:  # another command was faster
-                    raise _left(original, stands)
-                _refuse_unless_at_rest(original, manifest)
-            _finish(begun, place)
-        except Exception as error:
-            _undo(begun, place, original)
-            if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                raise _occupied(place) from error
-            raise
+            _build(source, manifest, place, fork_id)
+    ended = f"{RESTORING}/{ENDED}"
+    try:
+        if original is not None:
+            stands = retire(original, begun)
+            if stands != begun:  # another command was faster
+                raise _left(original, stands)
+            _refuse_unless_at_rest(original, manifest)
+        if not place.create_if_absent(ended, FINISHED):
+            refuse_unfinished(place)
+    except ExactumError:
+        # Once this stands nobody else can finish the move. The copy stays: another command may be
+        # at it.
+        if place.create_if_absent(ended, TAKEN_BACK) and original is not None:
+            reinstate(original, begun)
+        raise
     return Restored(place.where, query_id_of(place) or "", manifest.batch_id)
 
 
@@ -146,11 +145,15 @@ def _occupied(place: Storage) -> CheckpointRefused:
 
 
 def _is_occupied(place: Storage, manifest: Manifest) -> bool:
-    """Whether something is there that no command for this savepoint has left in an object store."""
-    if not place.names():
-        return False
+    """Whether something is there that no command for this savepoint has left."""
     claim = _claim(place)
-    return claim is None or claim.savepoint != manifest.id or bool(_ended(place))
+    if claim is not None:
+        return claim.savepoint != manifest.id or bool(_ended(place))
+    # Folders are made before the first file, and what dies over a file leaves a hidden one.
+    names = place.names()
+    if isinstance(place, Folder) and names == [OWN]:
+        names = [each.name.rpartition("/")[2] for each in place.entries()]
+    return not all(name.startswith(".") for name in names)
 
 
 def _target(checkpoint: str) -> Storage:
@@ -262,8 +265,8 @@ def _refuse_unless_at_rest(files: Storage, manifest: Manifest) -> None:
 
 @dataclass(frozen=True)
 class _Claim:
-    """For which savepoint a prefix in an object store is taken, and the query id of a fork: a
-    command that is repeated makes the very same of it.
+    """For which savepoint a place is taken, and the query id of a fork: a command that is repeated
+    makes the very same of it.
     """
 
     savepoint: str
@@ -279,9 +282,8 @@ def _ended(place: Storage) -> bytes | None:
     return place.read(f"{RESTORING}/{ENDED}")
 
 
-def _build(source: Storage, manifest: Manifest, place: Storage, fork_id: str | None) -> Retirement:
-    """Make a checkpoint of the savepoint: beside the folder that is to be its place, or in an
-    object store in its place. Returns what is to be put on record of whatever makes room for it.
+def _build(source: Storage, manifest: Manifest, place: Storage, fork_id: str | None) -> None:
+    """Make a checkpoint of the savepoint in its place, but for the last step.
 
     ``fork_id`` is the query id of a fork: the decisions of the parent are not its own. None: the
     query keeps its identity.
@@ -290,80 +292,62 @@ def _build(source: Storage, manifest: Manifest, place: Storage, fork_id: str | N
         CheckpointRefused: the savepoint changed meanwhile, or lacks what it names.
         OSError, Unavailable, SettingRefused: a storage failed.
     """
-    if not isinstance(place, Folder):
-        mine = _Claim(manifest.id, fork_id)
-        begun = f"{RESTORING}/{BEGUN}"
-        place.create_if_absent(begun, json.dumps(asdict(mine)).encode())
-        claim = _claim(place)
-        if claim is None or (claim.savepoint, claim.fork_id is None) != (
-            manifest.id,
-            fork_id is None,
-        ):
-            raise _occupied(place)
-        _fill(source, manifest, place, place, claim.fork_id)
-        return Retirement(place.where, manifest.id, f"{place.where}/{RESTORING}")
-    folder = Path(place.root)
-    make_folder(folder.parent)
-    path = folder.with_name(f".{folder.name}.restoring-{secrets.token_hex(4)}")
-    path.mkdir()
-    built = Folder(path)
-    try:
-        _fill(source, manifest, built, place, fork_id)
-    except BaseException:
-        with suppress(ExactumError):
-            built.remove()
-        raise
-    return Retirement(place.where, manifest.id, str(path))
+    if isinstance(place, Folder):
+        place.open(RESTORING)
+    mine = _Claim(manifest.id, fork_id)
+    place.create_if_absent(f"{RESTORING}/{BEGUN}", json.dumps(asdict(mine)).encode())
+    claim = _claim(place)
+    if claim is None or (claim.savepoint, claim.fork_id is None) != (manifest.id, fork_id is None):
+        raise _occupied(place)
+    _fill(source, manifest, place, claim.fork_id)
 
 
-def _fill(
-    source: Storage, manifest: Manifest, built: Storage, place: Storage, fork_id: str | None
-) -> None:
-    """Copy what is wanted into ``built``, which is to be ``place``, and make it a query's own."""
+def _fill(source: Storage, manifest: Manifest, place: Storage, fork_id: str | None) -> None:
+    """Copy what is wanted, and make it a query's own."""
     left_out = [
         f.path
         for f in manifest.files
         if fork_id and (f.path == METADATA or f.path.rpartition("/")[0] in (DECISIONS, QUERY))
     ]
     wanted = [f for f in manifest.files if f.path not in left_out]
-    copied = copy_files(source.below(CONTENT), built, [f.path for f in wanted])
+    copied = copy_files(source.below(CONTENT), place, [f.path for f in wanted])
     if list(copied) != wanted:
         raise CheckpointRefused(
             "SAVEPOINT_DAMAGED",
             f"The savepoint {source.where} changed while it was copied. Nothing was changed.",
         )
-    _point_to_schemas(built, place, [f.path for f in wanted])
+    _point_to_schemas(place, [f.path for f in wanted])
     if fork_id:
-        built.put(METADATA, json.dumps({"id": fork_id}).encode())
-        _hand_down_replays(built, manifest.query_id)
-    _put_on_record(source, manifest, built, fork_id)
+        place.put(METADATA, json.dumps({"id": fork_id}).encode())
+        _hand_down_replays(place, manifest.query_id)
+    _put_on_record(source, manifest, place, fork_id)
 
 
 def _put_on_record(
-    source: Storage, manifest: Manifest, built: Storage, fork_id: str | None
+    source: Storage, manifest: Manifest, place: Storage, fork_id: str | None
 ) -> None:
     """Of which savepoint it was made. A fork reads the topics of its parent, and its state was
     computed with the same settings; sinks, decisions and rows that wait are the parent's alone.
     """
     restored = Restoration(manifest.id, fork=fork_id is not None)
     parent = record_of(source.below(CONTENT), manifest.query_id).content
-    record_of(built, fork_id or manifest.query_id).change(
+    record_of(place, fork_id or manifest.query_id).change(
         lambda record: changed(
             record, restored=restored, topics=parent.topics, settings=parent.settings
         )
     )
 
 
-def _hand_down_replays(built: Storage, parent: str) -> None:
+def _hand_down_replays(place: Storage, parent: str) -> None:
     """What the parent has sent again of its dead letters is not the fork's to send: it knows that
     of the records, which stay the parent's.
     """
-    records = [entry.name for entry in built.entries(REPLAYS) if "/" not in entry.name]
+    records = [entry.name for entry in place.entries(REPLAYS) if "/" not in entry.name]
     own = f"{REPLAYS}/{OF_PARENT}{parent}"
-    built.move_if_absent([(f"{REPLAYS}/{name}", f"{own}/{name}") for name in records])
+    place.move_if_absent([(f"{REPLAYS}/{name}", f"{own}/{name}") for name in records])
 
 
-def _point_to_schemas(built: Storage, place: Storage, paths: list[str]) -> None:
+def _point_to_schemas(place: Storage, paths: list[str]) -> None:
     """Spark names state schemas by absolute paths: let them lead into the new place, not into the
     original one.
 
@@ -372,7 +356,7 @@ def _point_to_schemas(built: Storage, place: Storage, paths: list[str]) -> None:
     """
     root = f"file:{place.root}" if isinstance(place, Folder) else place.where
     for path in sorted(filter(_METADATA_FILE.fullmatch, paths)):
-        head, _, body = (built.read(path) or b"").decode().partition("\n")
+        head, _, body = (place.read(path) or b"").decode().partition("\n")
         value = json.loads(body)
         for store in value.get("stateStoreInfo", ()):
             names = [_SCHEMA_FILE.fullmatch(name) for name in store.get("stateSchemaFilePaths", ())]
@@ -388,43 +372,4 @@ def _point_to_schemas(built: Storage, place: Storage, paths: list[str]) -> None:
             store["stateSchemaFilePaths"] = [
                 f"{root}/{name[1]}" for name in names if name is not None
             ]
-        built.put(path, f"{head}\n{json.dumps(value, separators=(',', ':'))}".encode())
-
-
-# ---- the last step -------------------------------------------------------------------------------
-
-
-def move_into_place(folder: Path, place: Path) -> None:
-    """Give a finished folder its name: all at once, and durable when it returns.
-
-    Raises:
-        OSError: something that is not an empty folder has the name.
-    """
-    make_folder(place.parent)
-    os.rename(folder, place)
-    sync_folder(place.parent)
-
-
-def _finish(begun: Retirement, place: Storage) -> None:
-    """Raises as ``move_into_place``, and as ``create_if_absent``."""
-    if isinstance(place, Folder):
-        move_into_place(Path(begun.built), Path(place.root))
-    elif not place.create_if_absent(f"{RESTORING}/{ENDED}", RestoreEnding.FINISHED.value.encode()):
-        refuse_unfinished(place)
-
-
-def _undo(begun: Retirement, place: Storage, original: Storage | None) -> None:
-    """Leave nothing of it. What was built goes first: nobody else can finish the move then."""
-    ended, unwanted = f"{RESTORING}/{ENDED}", f"{begun.built}.unwanted"
-    if isinstance(place, Folder):
-        try:
-            os.rename(begun.built, unwanted)
-        except FileNotFoundError:  # it has its place
-            return
-    elif not place.create_if_absent(ended, RestoreEnding.TAKEN_BACK.value.encode()):
-        return
-    if original is not None:
-        reinstate(original, begun)
-    # In an object store another command may be at the same copy: it is not this one's to remove.
-    if isinstance(place, Folder):
-        Folder(unwanted).remove()
+        place.put(path, f"{head}\n{json.dumps(value, separators=(',', ':'))}".encode())

@@ -135,7 +135,7 @@ class Shown:
         return {at: offset for end in ends for at, offset in from_json(end).items()}
 
     def _last(self, log: str) -> int:
-        last = highest_batch(Folder(self.checkpoint), log)
+        last = highest_batch(Folder(self.checkpoint).names, log)
         return -1 if last is None else last
 
 

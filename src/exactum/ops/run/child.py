@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from exactum.errors import Disposition
 from exactum.ops import processes
-from exactum.ops.run.ending import LastError, Report
-from exactum.ops.run.script_link import NamedScriptLink, ScriptLink
+from exactum.ops.run.ending import Report
+from exactum.ops.run.script_link import ScriptLink
 from exactum.ops.run.submit import SIGNALLED
 from exactum.spark.supervised.supervisor_channel import VARIABLE, ChannelMessage, MessageDecoder
 
@@ -30,25 +30,24 @@ class Child:
     ``exactly_once``. ``works``: it has completed an epoch. ``heard_s`` is when it last said
     something, ``turn_s`` when it got its turn. ``began_s``: when a query of it began. ``dropped``:
     events that it could not tell, until its last beat. ``reports`` are the errors that ended its
-    queries, by query id, ``last`` that of the script, ``over_s`` when its main thread ended with
-    that: other threads may go on.
+    queries, by query id, ``last`` that of the script.
     """
 
     def __init__(self, command: Sequence[str], *, by_submit: bool = False) -> None:
         """``by_submit``: the command is spark-submit, and the script a child of it."""
         self._by_submit = by_submit
-        self._link = NamedScriptLink() if by_submit else ScriptLink()
+        self._link = ScriptLink()
         try:
             self._process = subprocess.Popen(
                 command,
                 # in a session of its own it cannot read from the terminal
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                pass_fds=self._link.passed,
                 env={**os.environ, VARIABLE: self._link.address},
             )
-        finally:
-            self._link.started()
+        except OSError:
+            self._link.close()
+            raise
         self._script_pid = self._process.pid
         self._decoder = MessageDecoder()
         self._closed_s: float | None = None  # when the other end was
@@ -59,8 +58,7 @@ class Child:
         self.observed_s = self.turn_s = time.monotonic()
         self.dropped = 0
         self.reports: dict[str, Report] = {}
-        self.last: LastError | None = None
-        self.over_s: float | None = None
+        self.last: Report | None = None
 
     @property
     def pid(self) -> int:
@@ -96,14 +94,9 @@ class Child:
         elif message.kind == "ready":
             self.ready = True
         elif message.kind == "error":
-            disposition = Disposition(fields["disposition"])
-            report = Report(str(fields["name"]), disposition, str(fields["message"]), now_s)
-            self.reports[str(fields["query_id"])] = report
+            self.reports[str(fields["query_id"])] = _report(fields, [fields["query_id"]], now_s)
         elif message.kind == "last":
-            known = None if fields["disposition"] is None else Disposition(fields["disposition"])
-            queries = frozenset(map(str, fields["queries"]))
-            self.last = LastError(str(fields["name"]), str(fields["message"]), known, queries)
-            self.over_s = now_s if fields.get("over") else self.over_s
+            self.last = _report(fields, fields["queries"], now_s)
 
     def silent_s(self, now_s: float) -> float:
         """For how long it has said nothing. Before it has joined it has nothing to say; nor when it
@@ -129,16 +122,11 @@ class Child:
         self._link.send(ChannelMessage(kind, fields).encoded())
 
     def status(self) -> int | None:
-        """How it ended, negative for a signal; None while it runs. It is not reaped: its id stays
-        its own.
-        """
-        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if ended is None:
-            return None
-        if ended.si_code != os.CLD_EXITED:
-            return -ended.si_status
-        by_signal = self._by_submit and ended.si_status > SIGNALLED
-        return SIGNALLED - ended.si_status if by_signal else ended.si_status
+        """See ``processes.status_of``. Of spark-submit it is that of the script."""
+        status = processes.status_of(self.pid)
+        if status is None or not self._by_submit or status <= SIGNALLED:
+            return status
+        return SIGNALLED - status
 
     def signal(self, number: signal.Signals) -> None:
         """To the script's own process alone; to spark-submit where the script is not there, and
@@ -163,3 +151,9 @@ class Child:
         self._process.wait()
         processes.await_gone(self.pid)
         self._link.close()
+
+
+def _report(fields: Mapping[str, Any], queries: Iterable[object], now_s: float) -> Report:
+    known = None if fields["disposition"] is None else Disposition(fields["disposition"])
+    whose = frozenset(map(str, queries))
+    return Report(str(fields["name"]), str(fields["message"]), known, whose, now_s)

@@ -118,7 +118,8 @@ def run(
     if submit is not None:
         command = submitted(submit, script, arguments)
     facts = ScriptFacts(standby=standby)
-    with RunDisplay() as view, serving(listen, facts, view.say):
+    view = RunDisplay()
+    with serving(listen, facts, view.say):
         plan = Plan(
             script=str(script),
             command=command,

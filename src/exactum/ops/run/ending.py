@@ -27,29 +27,16 @@ class Meaning(Enum):
 
 @dataclass(frozen=True)
 class Report:
-    """The error with which a query ended, told before it ended. ``observed_s`` is by any clock that
-    never goes back.
+    """The error with which a query ended, or the script, told before that. ``disposition`` is None
+    where no error of exactum is in it; ``queries`` are those whose errors it carries.
+    ``observed_s`` is by any clock that never goes back.
     """
 
     name: str
-    disposition: Disposition
     message: str
+    disposition: Disposition | None
+    queries: frozenset[str]
     observed_s: float
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.message}"
-
-
-@dataclass(frozen=True)
-class LastError:
-    """The exception that ended the script. ``disposition`` is None where no error of exactum is in
-    it; ``queries`` are those whose errors it carries.
-    """
-
-    name: str
-    message: str
-    disposition: Disposition | None = None
-    queries: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.name}: {self.message}"
@@ -80,9 +67,7 @@ of it.
 """
 
 
-def ending(
-    status: int, reports: Mapping[str, Report], last: LastError | None, now_s: float
-) -> Ending:
+def ending(status: int, reports: Mapping[str, Report], last: Report | None, now_s: float) -> Ending:
     """What an exit status (negative: the signal that ended it) and the last words of that life
     mean.
 
@@ -104,7 +89,9 @@ def ending(
         str(cause),
         is_transient=cause.disposition is not None and not halts,
         disposition="" if cause.disposition is None else cause.disposition.value,
-        unknown_of=_query_of(cause, reports) if cause.name == UnknownFailure.__name__ else "",
+        unknown_of=(
+            min(cause.queries, default="") if cause.name == UnknownFailure.__name__ else ""
+        ),
     )
 
 
@@ -139,8 +126,8 @@ class SameBatch:
 
 
 def _cause(
-    status: int, recent: Mapping[str, Report], reports: Mapping[str, Report], last: LastError | None
-) -> Report | LastError | None:
+    status: int, recent: Mapping[str, Report], reports: Mapping[str, Report], last: Report | None
+) -> Report | None:
     """What it ended with; None: nobody said."""
     # Who would start a fenced query again would take it back from where it runs now.
     fenced = [each for each in recent.values() if each.disposition is Disposition.FENCED]
@@ -154,12 +141,6 @@ def _cause(
     if status > 0 and recent:  # by sys.exit(), after it has caught something
         return _worst([*recent.values()])
     return None
-
-
-def _query_of(cause: Report | LastError, reports: Mapping[str, Report]) -> str:
-    if isinstance(cause, LastError):
-        return min(cause.queries, default="")
-    return next(query_id for query_id, each in reports.items() if each is cause)
 
 
 def _worst(reports: list[Report]) -> Report:

@@ -7,7 +7,7 @@ from enum import Enum
 
 from exactum.errors import SettingRefused
 
-LOOK_EVERY_S = 0.1
+LOOK_EVERY_S, ENDING_EVERY_S = 0.1, 0.01
 STANDBY_AFTER_S = 20.0
 """A standby is started when the active one has completed an epoch, at the latest so long after its
 query has begun: a starting JVM takes all the processors it gets, and the active one needs them."""
@@ -16,8 +16,6 @@ STANDBY_LAST_S = 60.0
 STANDBY_AGAIN_S = 10.0
 STANDBY_TIMEOUT_MIN_S = 2.0
 """Four beats. A script that is well has been silent for one, and for more on a busy machine."""
-OVER_S = 15.0
-"""How long other threads of a script go on after its main thread has ended with an error."""
 KILL_AFTER_S = 10.0
 """How long after SIGTERM follows SIGKILL."""
 

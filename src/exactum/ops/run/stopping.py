@@ -5,10 +5,38 @@ it is killed.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
 
 from exactum.ops.run.child import Child
 from exactum.ops.run.plan import KILL_AFTER_S
+
+
+class Signals:
+    """While entered, the signals that stop the command are only noted. For the main thread."""
+
+    def __init__(self) -> None:
+        self._noted: list[int] = []
+        self._before: Mapping[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Signals:
+        numbers = signal.SIGINT, signal.SIGTERM
+        self._before = {number: signal.signal(number, self._note) for number in numbers}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._noted.append(number)
+
+    def taken(self) -> int:
+        """How many have come since the last call."""
+        count = len(self._noted)
+        del self._noted[:count]
+        return count
 
 
 class Stopping:

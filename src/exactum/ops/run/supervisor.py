@@ -20,9 +20,9 @@ from collections.abc import Callable
 from exactum.ops.run.child import GRACE_S, Child
 from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending
 from exactum.ops.run.plan import (
+    ENDING_EVERY_S,
     KILL_AFTER_S,
     LOOK_EVERY_S,
-    OVER_S,
     STANDBY_AGAIN_S,
     Plan,
     Status,
@@ -30,8 +30,7 @@ from exactum.ops.run.plan import (
 )
 from exactum.ops.run.restart import FirstStarts, GiveUp, Restarts
 from exactum.ops.run.script_facts import ScriptFacts
-from exactum.ops.run.signals import Signals
-from exactum.ops.run.stopping import Stopping
+from exactum.ops.run.stopping import Signals, Stopping
 from exactum.spark.supervised.supervisor_channel import ChannelMessage
 
 STANDBY_SILENT_S = 15.0
@@ -66,7 +65,6 @@ class Supervisor:
         self._standby_due_s: float | None = 0.0
         self._start_due_s: float | None = None
         self._stopping = Stopping(plan.stop_timeout_s, say)
-        self._removing = Stopping(plan.stop_timeout_s, say)  # of a life that does not end by itself
         self._waits_for_standby = False  # the one that runs is silent, and that was said
         self._last_look_s = 0.0
         self._outcome: Status | None = None
@@ -83,7 +81,7 @@ class Supervisor:
             try:
                 self._start(has_turn=True)
                 while not self._over:
-                    self._wait(signals)
+                    self._wait()
                     self._look(signals, time.monotonic())
             finally:
                 self._end_all()
@@ -93,11 +91,12 @@ class Supervisor:
 
     # ---- the loop ----------------------------------------------------------------------------
 
-    def _wait(self, signals: Signals) -> None:
-        fds: list[int] = [signals.reader]
-        for child in self._children():
-            fds += [] if child.link is None else [child.link.fileno()]
-        select.select(fds, [], [], LOOK_EVERY_S)
+    def _wait(self) -> None:
+        children = self._children()
+        links = [child.link for child in children if child.link is not None]
+        # A script that has closed its link ends this moment.
+        is_ending = len(links) < len(children)
+        select.select(links, [], [], ENDING_EVERY_S if is_ending else LOOK_EVERY_S)
 
     def _look(self, signals: Signals, now_s: float) -> None:
         taken = signals.taken()
@@ -118,9 +117,8 @@ class Supervisor:
             else:
                 ended.append((child, status))
         # How a script is stopped depends on what it has said before the signal.
-        for number in taken:
-            if number in (signal.SIGINT, signal.SIGTERM):
-                self._asked_to_stop(now_s)
+        for _ in range(taken):
+            self._asked_to_stop(now_s)
         for child, status in ended:
             if child in self._children():
                 self._ended(child, status, now_s)
@@ -129,26 +127,9 @@ class Supervisor:
             self._let_go_of_standby(now_s, self._standby_silence.lasts_s(got_somewhere=well))
         self._look_at_the_frozen(now_s)
         self._stopping.look(self._active, now_s)
-        self._look_at_the_failed(now_s)
         self._go_on(now_s)
         self._start_standby(now_s)
         self._facts.looked(self._active, self._standby)
-
-    def _look_at_the_failed(self, now_s: float) -> None:
-        """A script whose main thread has ended with an error, and that does not end: one of its
-        other threads goes on, and nobody starts again what has failed.
-        """
-        active = self._active
-        if active is None or active.last is None or active.over_s is None or self._stopping.asked:
-            return
-        if not self._removing.asked and now_s - active.over_s > OVER_S:
-            self._say(
-                f"process {active.pid}: its main thread ended with {active.last}, and others of "
-                "its threads go on. They are ended, so that it can be started again"
-            )
-            self._removing.begin(now_s)
-            self._removing.ask(active, now_s)
-        self._removing.look(active, now_s)
 
     def _children(self) -> list[Child]:
         return [child for child in (self._active, self._standby) if child is not None]
@@ -178,10 +159,8 @@ class Supervisor:
                 del self._open[query_id]
                 self._same_batch.completed(query_id)
             self._facts.observed(str(fields["name"]), fields["event"])
-        elif message.kind == "stopped" and not fields["queries"]:
-            stopping = self._stopping if self._stopping.asked else self._removing
-            if stopping.asked:
-                stopping.terminate(child, "it has no query to stop", now_s)
+        elif message.kind == "stopped" and not fields["queries"] and self._stopping.asked:
+            self._stopping.terminate(child, "it has no query to stop", now_s)
 
     # ---- starts ------------------------------------------------------------------------------
 
@@ -262,7 +241,6 @@ class Supervisor:
             self._failed(now_s, given_up, how.error)
 
     def _failed(self, now_s: float, given_up: GiveUp | None = None, error: str = "") -> None:
-        self._removing = Stopping(self._plan.stop_timeout_s, self._say)
         delay_s = self._restarts.failed(now_s)
         if isinstance(delay_s, GiveUp):
             given_up, delay_s = delay_s, 0.0

@@ -105,11 +105,6 @@ class Execution:
         getattr(self._execution, "streamDeathCause_$eq")(error)
         self._execution.stop()
 
-    def last_logged_batch(self) -> int | None:
-        """The highest batch id in Spark's commit log."""
-        last = self._execution.commitLog().getLatestBatchId()
-        return int(last.get()) if last.isDefined() else None
-
     def last_progress(self) -> str | None:
         report = self._execution.lastProgress()
         return None if report is None else str(report.json())

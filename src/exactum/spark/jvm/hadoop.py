@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from exactum.checkpoint.offset_log import highest_batch
 from exactum.errors import SettingRefused, Unavailable
 from exactum.spark.jvm.java_class import JvmError, java_class, reason_of
 
@@ -29,9 +30,13 @@ class HadoopFiles:
     def __init__(self, session: SparkSession, where: str) -> None:
         plain: Any = session
         self.where = where
+        self._session = session
         self._texts = java_class(session, "org.apache.commons.io.IOUtils")
         self._paths = java_class(session, "org.apache.hadoop.fs.Path")
         self._configuration = plain._jsparkSession.sessionState().newHadoopConf()
+
+    def below(self, prefix: str) -> HadoopFiles:
+        return HadoopFiles(self._session, f"{self.where}/{prefix}")
 
     def open(self) -> None:
         """Nothing: a file makes the folders above it."""
@@ -47,16 +52,16 @@ class HadoopFiles:
             finally:
                 stream.close()
 
-    def names(self, folder: str = "") -> list[str]:
+    def names(self, prefix: str = "") -> list[str]:
         """The names in a folder, in no order; none where there is no folder."""
-        with self._at(folder, "read") as (path, files):
+        with self._at(prefix, "read") as (path, files):
             found = files.listStatus(path) if files.exists(path) else ()
             return [str(status.getPath().getName()) for status in found]
 
     def newest(self, log: str) -> str | None:
         """The text of the last file of a log of Spark's, which numbers them; None: it has none."""
-        numbers = [int(name) for name in self.names(log) if name.isdigit()]
-        content = self.read(f"{log}/{max(numbers)}") if numbers else None
+        last = highest_batch(self.names, log)
+        content = None if last is None else self.read(f"{log}/{last}")
         return None if content is None else content.decode()
 
     def create_if_absent(self, name: str, content: bytes) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from itertools import count, takewhile
 from typing import Any
 
@@ -89,23 +90,6 @@ class StateOperator:
             accumulator.add(info_class(partition, version, some(array), base))
 
 
-class CheckpointIds:
-    """Reads the ids that tasks gave to the versions of their stores."""
-
-    def __init__(self, session: SparkSession) -> None:
-        jackson = "com.fasterxml.jackson"
-        self._mapper = java_class(session, f"{jackson}.databind.ObjectMapper")()
-        scala = java_class(session, f"{jackson}.module.scala.DefaultScalaModule")()
-        self._mapper.registerModule(scala)
-
-    def of(self, operator: StateOperator) -> list[list[str]]:
-        """Of each partition, in order: the ids of its stores' versions. One call of the JVM,
-        however many there are.
-        """
-        infos = json.loads(self._mapper.writeValueAsString(operator.checkpoint_info()))
-        return [info["stateStoreCkptId"] for info in infos]
-
-
 def report_commits(
     session: SparkSession,
     run_id: str,
@@ -145,6 +129,7 @@ class BatchPlan:
     """
 
     def __init__(self, session: SparkSession, execution: Execution) -> None:
+        self._session = session
         writer = first_there(session, *_WRITERS)
         self._writer: Any = None if writer is None else get_java_class(writer)
         self._execution = execution
@@ -170,6 +155,21 @@ class BatchPlan:
         """
         self._writers_at, nodes = self._nodes(self._writers_at, self._is_writer)
         return [StateOperator(node) for node in nodes]
+
+    def ids_of(self, operator: StateOperator) -> list[list[str]]:
+        """The ids that tasks gave to the versions of their stores, of each partition, in order. One
+        call of the JVM, however many there are.
+        """
+        infos = json.loads(self._mapper.writeValueAsString(operator.checkpoint_info()))
+        return [info["stateStoreCkptId"] for info in infos]
+
+    @cached_property
+    def _mapper(self) -> Any:
+        jackson = "com.fasterxml.jackson"
+        mapper = java_class(self._session, f"{jackson}.databind.ObjectMapper")()
+        scala = java_class(self._session, f"{jackson}.module.scala.DefaultScalaModule")()
+        mapper.registerModule(scala)
+        return mapper
 
     def _nodes(
         self, numbers: list[int] | None, is_one: Callable[[Any], bool]

@@ -2,7 +2,7 @@
 stopped between two.
 
     shut --> Spark's next batch waits --> the last one is in Spark's commit log --> query.stop()
-    request seen --> shut --> ... --> query.stop() --> answered
+    request seen --> shut --> ... --> query.stop() --> the run's last word
 
 So nothing is in doubt when the query has stopped: the last epoch is complete, and the next start
 begins with the batch that waited. Who may shut it: the supervisor, for the whole script, and a stop
@@ -19,10 +19,10 @@ import time
 from pyspark import __version__ as spark_version
 
 from exactum._version import __version__
-from exactum.checkpoint import request_file, retirement
-from exactum.checkpoint.request_file import Answer, Request
+from exactum.checkpoint import retirement
+from exactum.checkpoint.request_file import is_asked
 from exactum.checkpoint.run_file import RunFile
-from exactum.errors import EpochAborted, ExactumError
+from exactum.errors import EpochAborted
 from exactum.protocol.model import Completed
 from exactum.spark.open_queries import open_queries
 from exactum.spark.query import Batch, EpochListener, Run
@@ -35,7 +35,7 @@ logger = logging.getLogger("exactum")
 POLL_S = 0.02
 EVERY_S = 0.5
 EVERY_STORE_S = 5.0
-"""Between two looks for a request: each is a listing, which an object store charges for."""
+"""Between two looks for a request: an object store charges for each."""
 
 
 class EpochGate(EpochListener):
@@ -84,12 +84,8 @@ class EpochGate(EpochListener):
         return late
 
     def _is_logged(self, batch_id: int) -> bool:
-        if self._run.read(f"commits/{batch_id}") is not None:
-            return True
-        # The function of the user may have returned from many batches since, without a call of
-        # exactum: then Spark has removed it.
         last = self._run.last_logged_batch()
-        return last is not None and last > batch_id
+        return last is not None and last >= batch_id
 
     def begin(self, batch: Batch) -> None:
         """See the base class. Waits while the gate is shut.
@@ -133,78 +129,53 @@ class StopRequest:
         self._gate = gate
         self._files = files
         self._every_s = EVERY_S if isinstance(files, Folder) else EVERY_STORE_S
-        self._incarnation = str(run.incarnation)
-        self._run_file = RunFile(files, self._incarnation, __version__, spark_version)
+        self._run_file = RunFile(files, str(run.incarnation), __version__, spark_version)
         self._lock = threading.Lock()
-        self._request: Request | None = None
+        self._asked = False
         self._stopping = False
-        self._reported: set[str] = set()
         self._closed = threading.Event()
         self._run_file.hold()
 
     @property
     def every_s(self) -> float:
         """See ``Duty``; soon, while somebody waits for the stop."""
-        return self._every_s if self._request is None else 0.0
+        return 0.0 if self._asked else self._every_s
 
     def tend(self) -> None:
-        """Take a request that is there: from then on no batch begins. Then stop the query, once it
-        is between two.
-        """
+        """Once it is asked no batch begins. Then stop the query, when it is between two."""
         with self._lock:
             if self._closed.is_set() or self._stopping:
                 return
             self._run_file.hold()  # where it could not be before
-        request = self._request
-        if request is None:
-            self._take(request_file.find(self._files, self._incarnation, self._report_once))
-        elif not request.stands(self._files):
-            logger.info("%s: request %s was taken back or is too old", self._run, request.id)
-            self._over(goes_on=True)
+        if not is_asked(self._files, str(self._run.incarnation)):
+            if self._asked:
+                logger.info("%s: the request to stop was taken back or is too old", self._run)
+                self._over(goes_on=True)
+        elif not self._asked:
+            self._asked = True
+            self._gate.shut()
+            logger.info("%s: asked to stop after the epoch at hand", self._run)
         elif self._gate.between_epochs(math.inf):
             with self._lock:
                 if self._closed.is_set():
                     return
                 self._stopping = True
-            # No daemon: a script that ends with its query must not take the last answer with it.
+            # No daemon: a script that ends with its query must not take the last word with it.
             name = "exactum-stop-request"
-            threading.Thread(target=self._stop, args=(request,), name=name, daemon=False).start()
-
-    def _take(self, request: Request | None) -> None:
-        if request is None:
-            return
-        self._request = request
-        self._gate.shut()
-        try:
-            request.answer(self._files, Answer(stopped=False, batch_id=self._gate.completed))
-        except ExactumError as error:  # who asked would be told that the query goes on: so it does
-            self._report_once(f"request {request.id} to stop cannot be answered ({error}): goes on")
-            self._over(goes_on=True)
-            return
-        logger.info("%s: asked to stop after the epoch at hand (request %s)", self._run, request.id)
+            threading.Thread(target=self._stop, name=name, daemon=False).start()
 
     def close(self) -> None:
-        """Who is stopping the query lets go of the run's file: not before the last answer is
-        written.
-        """
+        """Who is stopping the query lets go of the run's file, with the last word."""
         with self._lock:
             self._closed.set()
             if not self._stopping:
                 self._run_file.release()
 
-    def _report_once(self, what: str) -> None:
-        if what not in self._reported:
-            self._reported.add(what)
-            logger.warning("%s: %s", self._run, what)
-
-    def _stop(self, request: Request) -> None:
+    def _stop(self) -> None:
         try:
             self._run.live.stop()
-            request.answer(self._files, Answer(stopped=True, batch_id=self._gate.completed))
         except Exception as error:  # noqa: BLE001  (the one who asked sees that the query goes on)
-            logger.warning(
-                "%s: could not be stopped as request %s asks: %s", self._run, request.id, error
-            )
+            logger.warning("%s: could not be stopped as it is asked: %s", self._run, error)
         finally:
             self._over(self._run.still_runs())
 
@@ -212,7 +183,9 @@ class StopRequest:
         with self._lock:
             self._stopping = False
             if goes_on:
-                self._request = None
+                self._asked = False
                 self._gate.open()
-            if self._closed.is_set() or not goes_on:
-                self._run_file.release()
+            else:  # no epoch has begun since it was between two
+                self._closed.set()
+            if self._closed.is_set():
+                self._run_file.release(None if goes_on else self._gate.completed)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import DataFrame
 
-from exactum.checkpoint.offset_log import last_given
 from exactum.checkpoint.query_place import open_log, refuse_another_log, shown_place
 from exactum.monitor.recorder import RECORDER
 from exactum.protocol.coordinator import Coordinator
@@ -110,10 +109,6 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         undo.callback(log.close)
         place = shown_place(delivery.places.decision_log)
         refuse_another_log(run, run.record.content, log, place, run.first_batch_id)
-        noted = run.record.content.noted
-        given = last_given(run.read, run.first_batch_id - 1)
-        if given < run.first_batch_id - 1 and noted.undecided_from is None:
-            noted = replace(noted, undecided_from=given + 1)  # Spark has repartitioned the state
         sinks = OpenedSinks(delivery.targets, identity, columns)
         undo.callback(sinks.close)
         if run.files is not None:
@@ -136,7 +131,7 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
             sinks.participants,
             log,
             former=former.reached(),
-            noted=noted,
+            noted=run.record.content.noted,
             engine=standing_epochs.record,
             on_event=start.listen,
             parallel=sinks.parallel,

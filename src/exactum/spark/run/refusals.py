@@ -121,31 +121,25 @@ def _refuse_folder_within(
     """The sink ``inner`` writes where readers of ``outer`` look, and not a part of the batch that
     ``outer`` does not take.
     """
-    (first, around), (second, within) = opened[outer], opened[inner]
-    if not is_found_below(around.folder, within.folder):
-        return
     sinks, dead = targets.all(), len(targets.sinks)
     own = None not in (sinks[outer].rows, sinks[inner].rows)
     if dead not in (outer, inner) and own and sinks[outer].rows != sinks[inner].rows:
         return
-    what = "The dead letters go" if inner == dead else f"The sink {second!r} writes"
-    raise SettingRefused(
-        "FOLDER_WITHIN",
-        f"{what} to {within.folder}, a folder within that of the sink {first!r}, whose readers "
-        "would take its files for theirs. Give it a place of its own, or a name that readers pass "
-        "over: one that begins with an underscore. Nothing was written.",
-    )
+    what = "dead letters" if inner == dead else f"sink {opened[inner][0]!r}"
+    refuse_within([opened[outer]], what, opened[inner][1].folder)
 
 
 def refuse_within(opened: Sequence[tuple[str, OpenSink]], what: str, place: str) -> None:
-    """``what`` lies at ``place``, a folder or prefix, within that of a sink."""
+    """``what`` lies at ``place``, a folder or prefix, within that of a sink. One that has no place
+    has an empty one.
+    """
     for name, sink in opened:
         if is_found_below(sink.folder, place):
             raise SettingRefused(
                 "FOLDER_WITHIN",
-                f"The {what} {place} lies within the folder of the sink {name!r}, whose "
-                "readers would take its files for rows. Give it a folder outside of that one, or "
-                "one whose name begins with an underscore. Nothing was written.",
+                f"The place of the {what}, {place}, lies within the folder of the sink {name!r}, "
+                "whose readers would take its files for rows. Give it a folder outside of that "
+                "one, or one whose name begins with an underscore. Nothing was written.",
             )
 
 

@@ -24,7 +24,7 @@ from exactum.protocol.sink import Guarantee
 from exactum.spark.control.listener import ControlListener
 from exactum.spark.jvm.hadoop import HadoopFiles
 from exactum.spark.jvm.java_class import JvmError
-from exactum.spark.jvm.state import BatchPlan, CheckpointIds, StateOperator, report_commits
+from exactum.spark.jvm.state import BatchPlan, StateOperator, report_commits
 from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.settings import FORMAT, PLAIN, PROVIDER, ROCKSDB, WITH_IDS
 from exactum.spark.write.write_job import FingerprintTask, Jobs, drain
@@ -229,7 +229,7 @@ class DecidedEpochs(StandingEpochs):
             "watermarks_ms": [mark.greatest_ms() for mark in self._plan.watermarks()]
         }
         operators = self._plan.state_operators() if self._has_ids else []
-        ids = {str(one.operator_id()): self._checkpoint_ids.of(one) for one in operators}
+        ids = {str(one.operator_id()): self._plan.ids_of(one) for one in operators}
         return {**facts, "state_ids": ids}
 
     def _why_not(self, recorded: str) -> str:
@@ -263,10 +263,6 @@ class DecidedEpochs(StandingEpochs):
     @cached_property
     def _has_ids(self) -> bool:
         return str(self._session.conf.get(FORMAT, PLAIN)) == WITH_IDS
-
-    @cached_property
-    def _checkpoint_ids(self) -> CheckpointIds:
-        return CheckpointIds(self._session)
 
 
 class NotWhole(Exception):

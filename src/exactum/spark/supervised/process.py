@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from exactum import events
-from exactum.errors import ExactumError, Unavailable
+from exactum.errors import ExactumError, Fenced, Unavailable
 from exactum.monitor.fact import cut
 from exactum.spark.open_queries import EPOCH_TIMEOUT_S, await_rest, open_queries
 from exactum.spark.supervised.supervisor_channel import (
@@ -35,7 +35,7 @@ from exactum.spark.supervised.supervisor_channel import (
     MessageDecoder,
     joined,
 )
-from exactum.spark.write.failure import fenced_in, thrown
+from exactum.spark.write.failure import said_in, thrown
 
 logger = logging.getLogger("exactum")
 
@@ -47,6 +47,10 @@ SEND_TIMEOUT_S = 2.0
 STOP_AGAIN_S = 1.0
 """A script may start queries after it was told to stop."""
 TURN_POLL_S = 0.2
+OVER_S = 15.0
+"""How long other threads of a script go on after its main thread has ended with an error."""
+OVER_STOP_TIMEOUT_S = 60.0
+"""How long the epochs at hand may take then."""
 READ_BYTES = 1 << 16
 
 
@@ -110,7 +114,7 @@ class SupervisedProcess:
         """
         texts = [_text(one) for one in _chain(error)]
         ours = next((one for one in _chain(error) if isinstance(one, ExactumError)), None)
-        ours = ours or next(filter(None, map(fenced_in, texts)), None)
+        ours = ours or next((e for e in map(said_in, texts) if isinstance(e, Fenced)), None)
         failed = [*self._failed.items()]
         queries = [
             query_id
@@ -127,7 +131,6 @@ class SupervisedProcess:
             "message": cut(_text(shown), TEXT_CHARACTERS_MAX),
             "disposition": disposition,
             "queries": queries,
-            "over": _main_thread_ends(),
         }
         self.report("last", wait_s=SEND_TIMEOUT_S, **fields)
 
@@ -187,30 +190,20 @@ class SupervisedProcess:
             Unavailable: the supervisor is gone, so nobody will ever give the turn, or restart what
                 would be started now.
         """
-        if self.turn.is_set():
-            self.refuse_start()
-            return
-        self.report("ready")
-        if not self.turn.wait(TURN_POLL_S):
+        if not self.turn.is_set():
+            self.report("ready")
+        while not self.turn.wait(TURN_POLL_S):
+            if self.orphaned.is_set() or open_queries.stopping.is_set():
+                raise Unavailable(
+                    "This process stood by for another one, and exactum run has ended (or is "
+                    "ending) before it gave the turn. Nothing was run. Start exactum run again."
+                )
             if not self._asked:
                 self._asked = True
                 logger.info("standing by: another process runs the query")
                 meanwhile()
-            while not self.turn.wait(TURN_POLL_S):
-                if self.orphaned.is_set() or open_queries.stopping.is_set():
-                    raise Unavailable(
-                        "This process stood by for another one, and exactum run has ended (or is "
-                        "ending) before it gave the turn. Nothing was run. Start exactum run "
-                        "again."
-                    )
-
-    def refuse_start(self) -> None:
-        """Before a query is started, which fences the others of its checkpoint: one that begins
-        after the supervisor's end might fence what a new one has started.
-
-        Raises:
-            Unavailable: the supervisor is gone.
-        """
+        # A start fences the others of its checkpoint: one that begins after the supervisor's end
+        # might fence what a new one has started.
         if self.orphaned.is_set():
             raise Unavailable(
                 "exactum run has ended, so no run of a query begins any more in this script. "
@@ -351,20 +344,30 @@ def _report_what_ends_the_script(supervised: SupervisedProcess) -> None:
             sys.stderr.write(f"exactum: {error}\n")
             return
         before(kind, error, trace)
+        if getattr(sys, "last_value", None) is error:  # Python calls this, and not the script
+            threading.Thread(target=_end_later, name="exactum-over", daemon=True).start()
 
     sys.excepthook = hook
 
 
-def _main_thread_ends() -> bool:
-    """Whether Python calls the hook, and has nothing left to run in the main thread; False: the
-    script calls it itself and goes on.
+def _end_later() -> None:
+    """Other threads of the script may go on behind its main thread, which has ended with an error:
+    nobody would start it again.
     """
-    if threading.current_thread() is not threading.main_thread():
-        return False
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-    return frame.f_code.co_name != "<module>"
+    time.sleep(OVER_S)
+    if open_queries.stopping.is_set():
+        return
+    sys.stderr.write(
+        f"exactum: {OVER_S:.0f} s after the main thread ended with an error others go on. Their "
+        "queries are stopped and the script is ended, so that it can be started again.\n"
+    )
+    open_queries.stopping.set()
+    stopping = threading.Thread(
+        target=_stopped, args=(logging.WARNING,), name="exactum-stop", daemon=True
+    )
+    stopping.start()
+    stopping.join(OVER_STOP_TIMEOUT_S)
+    os._exit(1)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

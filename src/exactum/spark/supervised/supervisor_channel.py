@@ -1,13 +1,12 @@
 """The wire between ``exactum run`` and the script it runs: JSON lines over a socket that the script
-inherits.
+connects to.
 
     supervisor -> script    turn, stop
     script -> supervisor    hello, ready, warm, beat, run, event, error, last, stopped
 
-A line is one object with ``kind`` and what belongs to it. The socket's number and inode are in an
-environment variable; a process that has the variable but not this very socket (a Python worker, a
-program that the script starts) has no part in it. Below spark-submit, whose JVM passes no socket
-on, the variable has the path of one that the script connects to.
+A line is one object with ``kind`` and what belongs to it. The socket's path is in an environment
+variable. What else has the variable (a Python worker, a program that the script starts) has no part
+in it.
 
 Who sends keeps to the limit of a line: texts of any length, as an error's, are cut before.
 """
@@ -17,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,16 +85,12 @@ class MessageDecoder:
         return ChannelMessage(kind, value)
 
 
-def address_of(link: socket.socket) -> str:
-    """What ``VARIABLE`` says to a child that inherits ``link``."""
-    return f"{link.fileno()}:{os.fstat(link.fileno()).st_ino}"
-
-
 def joined(address: str) -> socket.socket | None:
-    """This process's end of the channel that ``address`` names; None where it has no part in it."""
-    if not os.path.isabs(address):
-        return inherited(address)
-    if OF_SPARK_SUBMIT not in os.environ:
+    """This process's end of the channel that lies at ``address``; None where it has no part in
+    it.
+    """
+    # exactum run makes a session for the script, which is its first process.
+    if OF_SPARK_SUBMIT not in os.environ and os.getsid(0) != os.getpid():
         return None
     link = socket.socket(socket.AF_UNIX)
     try:
@@ -108,20 +102,4 @@ def joined(address: str) -> socket.socket | None:
         link.close()
         link, theirs = socket.socketpair()
         theirs.close()
-    return link
-
-
-def inherited(address: str) -> socket.socket | None:
-    """The socket that ``address`` names, if this process has it. From here on no child of ours
-    inherits it.
-    """
-    number, _, inode = address.partition(":")
-    try:
-        found = os.fstat(int(number))
-    except (ValueError, OSError):
-        return None
-    if not stat.S_ISSOCK(found.st_mode) or str(found.st_ino) != inode:
-        return None
-    link = socket.socket(fileno=int(number))
-    link.set_inheritable(False)
     return link

@@ -13,24 +13,21 @@ import json
 import pickle
 import re
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 from exactum import errors
-from exactum.errors import CheckpointRefused, Refused, SettingRefused
+from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.protocol.sink import TaskName
 from exactum.values.excerpt import cut
 
 MARKER = "exactum-task-failed:"
 _MARKED = re.compile(re.escape(MARKER) + r" (\{.*\})")
-_UNREADABLE = re.compile(
-    r"TopicAuthorizationException: Not authorized to access topics: \[([^\]]*)\]"
-)
-_TOO_FAR = re.compile(r"ArithmeticException: long overflow(?:\n\tat .*)*KafkaRecordToRowConverter")
 _LOST = re.compile(r"Lost task \S+ in stage .*?\): ")
 _TRACEBACK = "Traceback (most recent call last):"
 _NAME = r"[A-Za-z_][\w.$]*(?:Error|Exception|Failure|Unavailable|FetchFailed|TaskKilled)\b"
 _NAMES = re.compile(rf"(?:^|\n|\): |: |Caused by: )({_NAME})")
-_SAID = re.compile(rf"^{_NAME}.*$", re.MULTILINE)
+_LINES = re.compile(rf"^{_NAME}.*$", re.MULTILINE)
 _PASSING = re.compile(
     r"connect|time.?out|timed.?out|interrupt|network|socket|transport|available|operational|"
     r"interface|rpc|remote|http|server|busy|too.?many|retry|throttl|IOException|OSError|EOF|"
@@ -103,12 +100,7 @@ def carried_by(error: BaseException) -> errors.ExactumError | None:
     text = str(error)
     found = _MARKED.search(text)
     if found is None:
-        unreadable = _UNREADABLE.search(text)
-        if unreadable is not None:
-            return _not_readable(unreadable[1])
-        if _TOO_FAR.search(text):
-            return errors.RowsRefused("SOURCE_TIMESTAMP", NO_TIME)
-        return refusal_in(text) or fenced_in(text) or expired_in(text)
+        return said_in(text)
     try:
         value = json.loads(found.group(1))
         # KafkaRecords.java gives a message alone: of a timestamp that Spark cannot hold.
@@ -119,7 +111,7 @@ def carried_by(error: BaseException) -> errors.ExactumError | None:
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, errors.ExactumError):
         return kind(*arguments)
-    return errors.SettingRefused(
+    return SettingRefused(
         "EXECUTOR_VERSION",
         f"{name}: {arguments[-1]} (This driver's exactum has no such error: its executors run "
         "another version. Install the same one everywhere.)",
@@ -135,7 +127,7 @@ def thrown(error: BaseException) -> errors.ExactumError | None:
     if carried is not None or (lost is None and _TRACEBACK not in text):
         return carried
     head = text[0 if lost is None else lost.end() :].partition("\n\tat ")[0]
-    said = [line for line in _SAID.findall(head) if _TRACEBACK not in line]
+    said = [line for line in _LINES.findall(head) if _TRACEBACK not in line]
     return unknown((said or [line for line in head.splitlines() if line[:1].strip()])[-1], error)
 
 
@@ -161,100 +153,15 @@ def place_of(error: BaseException) -> str:
     return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
 
 
-NO_TIME = (
-    "The Kafka source: Spark cannot hold the timestamp of a record, which should be milliseconds "
-    "since 1970. Nothing of its epoch is visible. Find the record with kafka-get-offsets --time "
-    "9223372036854775. Where Kafka is read in columns (docs/source.md), exactum.decode() can put "
-    "such records aside."
-)
-
-
-def _not_readable(topics: str) -> errors.SettingRefused:
-    return errors.SettingRefused(
-        "SOURCE_NOT_ALLOWED",
-        f"The Kafka source: the brokers do not let this user read {topics}. The user needs READ on "
-        "the topic (docs/reference/rights.md lists the ACLs). Nothing of this batch was written.",
-    )
-
-
-# ---- refusals in Spark's words -------------------------------------------------------------------
+# ---- in Spark's words ----------------------------------------------------------------------------
 # There Spark's own advice loses records, and a Java trace stands around it.
 
-_REFUSED = re.compile(
-    r"\[(SOURCE_START|TOPIC_CHANGED)\] (exactum refuses .*?"
-    r"(?:choose another start=|start again when it has ended|Nothing was written\.))"
-)
-"""What Spark was given in place of offsets, or was thrown by exactum's source, before any batch."""
-_GONE = "Some data may have been lost because they are not available in Kafka any more"
 _REASON = re.compile(r"^Reason: (.*?)\.?(?: SQLSTATE.*)?$", re.MULTILINE)
-_UNMADE = re.compile(
-    r"^An error occurred while calling o\d+\.start\.\n: \S+: "
-    r"(?:mkdir of (?:file:)?(?P<made>.+) failed"
-    r"|Destination exists and is not a directory: (?P<file>.+)"
-    r"|(?P<denied>.+) \(Permission denied\))$",
-    re.MULTILINE,
-)
-
-
-_CONCURRENT = re.compile(
-    "CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using"
-)
-"""How Spark says that another run has written a file of its logs; the second for those of the
-sources.
-"""
-
-
-def fenced_in(spoken: str) -> errors.Fenced | None:
-    """That another run has taken over, where Spark has found it; None where it has said something
-    else.
-    """
-    if not _CONCURRENT.search(spoken):
-        return None
-    return errors.Fenced(
-        "Spark found the next batch in the checkpoint already (CONCURRENT_STREAM_LOG_UPDATE): "
-        "another run of this query has taken over, or an older one woke up. This run stops before "
-        "it writes anything: run the query in one place only."
-    )
-
-
-_EXPIRED = re.compile("^.*ExpiredToken.*$", re.MULTILINE)
 LINE_MAX = 300
 
 
-def expired_in(spoken: str) -> errors.Unavailable | None:
-    """That an object store takes credentials no more, by its own word for it; None where it has
-    said something else.
-    """
-    line = _EXPIRED.search(spoken)
-    if line is None:
-        return None
-    return errors.Unavailable(
-        "An object store answered with ExpiredToken: credentials of Spark, or of code in the "
-        "query, have expired. Give new ones and start the query again; it settles the micro-batch "
-        "at hand."
-        f"\n{cut(line[0].strip(), LINE_MAX)}"
-    )
-
-
-def refusal_in(spoken: str) -> Refused | None:
-    """What Spark has said of a checkpoint, or has handed on from exactum, as exactum's own refusal;
-    None where it has said something else.
-    """
-    refused = _REFUSED.search(spoken)
-    if refused is not None:
-        kind = SettingRefused if refused[1] == "SOURCE_START" else CheckpointRefused
-        return kind(refused[1], refused[2])
-    unmade = _UNMADE.search(spoken)
-    if unmade is not None:
-        place = next(filter(None, unmade.groups()))
-        return SettingRefused(
-            "CHECKPOINT_UNMADE",
-            f"The query was not started: Spark cannot make or write {place}. Give it a checkpoint "
-            "in a folder that this user may write. Nothing was written.",
-        )
-    if _GONE not in spoken:
-        return None
-    reason = _REASON.search(spoken)
+def _gone(found: re.Match[str]) -> CheckpointRefused:
+    reason = _REASON.search(found.string)
     return CheckpointRefused(
         "SOURCE_GONE",
         "Spark does not find in Kafka what the checkpoint is to read next: "
@@ -263,3 +170,77 @@ def refusal_in(spoken: str) -> Refused | None:
         "Nothing of this batch was written.\nfailOnDataLoss=False leaves out what is missing "
         "(docs/misuse.md).",
     )
+
+
+_SAID: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], errors.ExactumError]], ...] = (
+    (
+        re.compile(r"TopicAuthorizationException: Not authorized to access topics: \[([^\]]*)\]"),
+        lambda found: SettingRefused(
+            "SOURCE_NOT_ALLOWED",
+            f"The Kafka source: the brokers do not let this user read {found[1]}. The user needs "
+            "READ on the topic (docs/reference/rights.md lists the ACLs). Nothing of this batch "
+            "was written.",
+        ),
+    ),
+    (
+        re.compile(r"ArithmeticException: long overflow(?:\n\tat .*)*KafkaRecordToRowConverter"),
+        lambda _: errors.RowsRefused(
+            "SOURCE_TIMESTAMP",
+            "The Kafka source: Spark cannot hold the timestamp of a record, which should be "
+            "milliseconds since 1970. Nothing of its epoch is visible. Find the record with "
+            "kafka-get-offsets --time 9223372036854775. Where Kafka is read in columns "
+            "(docs/source.md), exactum.decode() can put such records aside.",
+        ),
+    ),
+    (  # what Spark was given in place of offsets, or was thrown by exactum's source
+        re.compile(
+            r"\[(SOURCE_START|TOPIC_CHANGED)\] (exactum refuses .*?"
+            r"(?:choose another start=|start again when it has ended|Nothing was written\.))"
+        ),
+        lambda found: (SettingRefused if found[1] == "SOURCE_START" else CheckpointRefused)(
+            found[1], found[2]
+        ),
+    ),
+    (
+        re.compile(
+            r"^An error occurred while calling o\d+\.start\.\n: \S+: "
+            r"(?:mkdir of (?:file:)?(.+) failed"
+            r"|Destination exists and is not a directory: (.+)"
+            r"|(.+) \(Permission denied\))$",
+            re.MULTILINE,
+        ),
+        lambda found: SettingRefused(
+            "CHECKPOINT_UNMADE",
+            f"The query was not started: Spark cannot make or write {found[found.lastindex or 0]}. "
+            "Give it a checkpoint in a folder that this user may write. Nothing was written.",
+        ),
+    ),
+    (
+        re.compile("Some data may have been lost because they are not available in Kafka any more"),
+        _gone,
+    ),
+    (  # the second for the logs of sources
+        re.compile(
+            "CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using"
+        ),
+        lambda _: errors.Fenced(
+            "Spark found the next batch in the checkpoint already (CONCURRENT_STREAM_LOG_UPDATE): "
+            "another run of this query has taken over, or an older one woke up. This run stops "
+            "before it writes anything: run the query in one place only."
+        ),
+    ),
+    (
+        re.compile("^.*ExpiredToken.*$", re.MULTILINE),
+        lambda found: errors.Unavailable(
+            "An object store answered with ExpiredToken: credentials of Spark, or of code in the "
+            "query, have expired. Give new ones and start the query again; it settles the "
+            f"micro-batch at hand.\n{cut(found[0].strip(), LINE_MAX)}"
+        ),
+    ),
+)
+
+
+def said_in(spoken: str) -> errors.ExactumError | None:
+    """What Spark has said, or what it runs on, as exactum says it; None: nothing that is known."""
+    found = ((pattern.search(spoken), error) for pattern, error in _SAID)
+    return next((error(match) for match, error in found if match is not None), None)
