@@ -6,7 +6,7 @@ oracle then says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from exactum.errors import ExactumError
@@ -116,7 +116,7 @@ class Silent:
         self.verify, self.commit, self.salvage = port.verify, port.commit, port.salvage
 
     def list_committed(
-        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+        self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
         return ()
 

@@ -14,7 +14,7 @@ A target never refuses what a real one would do; it does it and writes it down i
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from threading import RLock
@@ -114,10 +114,10 @@ class MemoryTarget:
         with self._lock:
             return list(self._unsettled.values())
 
-    def committed_by(self, incarnations: Set[Incarnation]) -> list[MemoryTransaction]:
-        """What was committed of these incarnations' tasks; not what a salvage sent."""
+    def committed_by(self, is_asked: Callable[[Incarnation], bool]) -> list[MemoryTransaction]:
+        """What was committed of tasks of these incarnations; not what a salvage sent."""
         with self._lock:
-            mine = (t for t in self.transactions.values() if t.incarnation in incarnations)
+            mine = (t for t in self.transactions.values() if is_asked(t.incarnation))
             return [t for t in mine if t.state is State.COMMITTED and not t.of_salvage]
 
     def expire(self, identity: str | None = None) -> int:
@@ -222,14 +222,14 @@ class MemoryParticipant:
         return tuple(Sighting(self.name, t.identity, t.incarnation) for t in unsettled)
 
     def list_committed(
-        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+        self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
         """See the port. This target forgets nothing, and knows its transactions by the incarnation
         alone.
         """
         return tuple(
             Sighting(self.name, t.identity, t.incarnation)
-            for t in self._target.committed_by(incarnations)
+            for t in self._target.committed_by(is_asked)
         )
 
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:

@@ -102,15 +102,16 @@ def test_committed_transactions_are_told_from_those_on_record(broker: Broker) ->
         with opened(mine) as third:
             third.write(frame([b"open"]))
             seen = other.participant.list_committed(
-                {sink.run.incarnation, third.run.incarnation}, []
+                {sink.run.incarnation, third.run.incarnation}.__contains__, []
             )
         # The first one's id may be initialised again by now: the last job's never are.
         assert {second.identity} <= {s.identity for s in seen} <= {first.identity, second.identity}
         assert {s.incarnation for s in seen} == {sink.run.incarnation}
-        assert [s.identity for s in other.participant.list_committed(set(), [others, forks])] == [
-            others.identity
-        ]
-        assert other.participant.list_committed(set(), []) == []
+        assert [
+            s.identity
+            for s in other.participant.list_committed(set().__contains__, [others, forks])
+        ] == [others.identity]
+        assert other.participant.list_committed(set().__contains__, []) == []
         slots = {KafkaTransaction.of(p).transactional_id: p for p in (first, second)}
         for _ in range(10):  # until a slot has come round again
             (later,) = sink.participant.verify(sink.write(frame([b"n"])))
@@ -120,7 +121,7 @@ def test_committed_transactions_are_told_from_those_on_record(broker: Broker) ->
         else:
             pytest.fail("the slot was never used again")
         recorded = slots[KafkaTransaction.of(later).transactional_id]
-        (found,) = other.participant.list_committed(set(), [recorded])
+        (found,) = other.participant.list_committed(set().__contains__, [recorded])
         assert found.identity == later.identity != recorded.identity
 
 
@@ -202,7 +203,7 @@ def test_what_is_salvaged_comes_back_to_its_partitions(broker: Broker) -> None:
         assert report.expired == tuple(verified)
         again = sink.participant.salvage(permit, report.expired)
         sink.participant.commit(sink.permit(again), again)
-        copies = sink.participant.list_committed({sink.run.incarnation}, verified)
+        copies = sink.participant.list_committed({sink.run.incarnation}.__contains__, verified)
         assert copies == [], "none is a task's"
     found = broker.read(name)
     assert sorted((r.value, r.key, r.partition, r.headers) for r in found) == sorted(

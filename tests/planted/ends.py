@@ -9,9 +9,17 @@ ENDS = (
         "a commit that no record names is not looked for",
         LOST,
         "protocol/ends.py",
-        "    if unknown := unknown_commits(begins, log, each, earlier, noted):\n",
+        "    if unknown := unknown_commits(begins, log, each, earlier, noted, run=run):\n",
         "    if unknown := ():\n",
         ("tests/protocol", "tests/testing"),
+    ),
+    Fault(
+        "an older copy of a checkpoint does not look for runs that it does not know",
+        LOST,
+        "protocol/ends.py",
+        "        return by in incarnations or 0 < run <= run_number(by)\n",
+        "        return by in incarnations\n",
+        ("tests/crash/test_older_copy.py",),
     ),
     Fault(
         "a target above the log is not refused",

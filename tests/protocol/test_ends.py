@@ -323,9 +323,9 @@ def test_another_one_decides_meanwhile(marker: bool) -> None:
             return super().last_batch()
 
     class Listed(Silent):
-        def list_committed(self, incarnations, recent):  # type: ignore[no-untyped-def]
+        def list_committed(self, is_asked, recent):  # type: ignore[no-untyped-def]
             world.run(alive, [2, 3])
-            return super().list_committed(incarnations, recent)
+            return super().list_committed(is_asked, recent)
 
     starts = world.start("c", Marked if marker else Listed)
     assert not starts.run(2, SourceOffsets(), MemoryWrite([world.target])).written

@@ -71,8 +71,8 @@ class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     first. ``decision_log`` says where its decisions are, ``log_id`` which log that is, and
     ``noted`` what is known of the decisions in it. ``staging`` is where its rows wait for them.
     ``topics`` has what each of its sources reads, by Spark's number of the source; ``settings``
-    those of the last run's session that its expressions depend on. ``restored`` is where the
-    checkpoint comes from; None: Spark has made it.
+    those of the last run's session that its expressions depend on. ``runs`` counts those that have
+    begun to write. ``restored`` is where the checkpoint comes from; None: Spark has made it.
     """
 
     version: int = VERSION
@@ -84,6 +84,7 @@ class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     sinks: tuple[KnownSink, ...] = ()
     topics: Mapping[str, Mapping[str, KnownTopic]] = msgspec.field(default_factory=dict)
     settings: Mapping[str, str] = msgspec.field(default_factory=dict)
+    runs: int = 0
     restored: Restoration | None = None
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -238,7 +238,7 @@ class TwoPhaseParticipant:
             return tuple(found)
 
     def list_committed(
-        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+        self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
         """See the port: none, the target is not ours to ask."""
         return ()

@@ -14,7 +14,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -106,26 +106,30 @@ class KafkaParticipant:
         return seen
 
     def list_committed(
-        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+        self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
         """By the state that its coordinator keeps of an id: of its last transaction, until it is
         initialised again.
 
-        Those that ``recent`` names are asked for always; others of ``incarnations`` only of a
-        broker that can list ids by a pattern (Kafka 4.1, KIP-1152): an older one would list
-        everybody's.
+        Those that ``recent`` names are asked for always; others only of a broker that can list ids
+        by a pattern (Kafka 4.1, KIP-1152): an older one would list everybody's.
         """
         scope = self._plan.scope
         named = {KafkaTransaction.of(p).transactional_id for p in recent}
-        asks_all = bool(incarnations) and self._requests.knows_patterns()
         listed = (
-            self._requests.list_transactions(COMMITTED, scope.broker_pattern()) if asks_all else []
+            self._requests.list_transactions(COMMITTED, scope.broker_pattern())
+            if self._requests.knows_patterns()
+            else []
         )
         # A fork's records may name ids of the query that it was made of: those are not of this
         # scope.
         mine = {n for n in named if scope.incarnation_of(n) is not None}
         mine |= {
-            n for n in listed if scope.incarnation_of(n) in incarnations and scope.is_of_task(n)
+            name
+            for name in listed
+            if (by := scope.incarnation_of(name)) is not None
+            and is_asked(by)
+            and scope.is_of_task(name)
         }
         return [
             self._sighting(name, (found.producer_id, found.producer_epoch))

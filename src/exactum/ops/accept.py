@@ -35,7 +35,14 @@ from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.ends import Ends, Noted, ends_at, gaps, recent, unknown_commits
 from exactum.protocol.inspection import Inspectable
-from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation, rows_of
+from exactum.protocol.model import (
+    Decision,
+    DecisionRecord,
+    Epoch,
+    new_incarnation,
+    rows_of,
+    run_number,
+)
 from exactum.protocol.participant import Participant, remembers
 
 R = TypeVar("R")
@@ -47,11 +54,12 @@ ENDING_S = 5.0
 @dataclass(frozen=True)
 class Difference:
     """What a start would refuse, and what it costs to go on. ``ahead``: sinks whose marker stands
-    in the way.
+    in the way; ``runs``: how many runs of the query have left a trace.
     """
 
     lines: tuple[str, ...]
     ahead: tuple[str, ...] = ()
+    runs: int = 0
 
 
 @click.command()
@@ -116,6 +124,11 @@ def accept(
         show_refusal(f"{living} lives. Stop the query first.")
         sys.exit(ExitStatus.NEEDS_PERSON)
     if without is not None:
+        if batch_id < place.first_unfinished():
+            click.echo(
+                f"nothing to accept: micro-batch {batch_id} is complete, as Spark has logged"
+            )
+            return
         with closing(place.open_log()) as log:
             _keep_without(log, f"micro-batch {batch_id}", place, batch_id, without, yes=yes)
         return
@@ -126,7 +139,7 @@ def accept(
             click.echo("nothing to accept: targets, log and checkpoint end with the same batch")
             return
         _say_and_ask(found.lines, f"go on with micro-batch {batch_id}", yes=yes)
-        _record(place, log, batch_id)
+        _record(place, log, batch_id, found.runs)
         for participant in participants:
             if participant.name in found.ahead and remembers(participant):
                 participant.forget_batches()
@@ -185,11 +198,11 @@ def _difference(
     earlier = recent(log, begins, noted)
     ends = ends_at(begins, log, each, earlier, noted)
     lines = [*gaps(ends), *_costs(ends)]
-    unknown = unknown_commits(begins, log, each, earlier, noted)
+    unknown = unknown_commits(begins, log, each, earlier, noted, run=record.runs + 1)
     for name, count in Counter(sighting.participant for sighting in unknown).items():
         lines.append(
-            f"sink {name!r} has committed {count} transactions that no decision names: rows of "
-            f"micro-batch {begins} that are there will be there twice"
+            f"sink {name!r} has committed {count} transactions that no decision names: what they "
+            f"have of micro-batch {begins}, and of later ones, will be there twice"
         )
     try:
         refuse_another_log(place, record, log, shown_place(place.decision_log), begins)
@@ -198,7 +211,8 @@ def _difference(
     if lines:
         lines += _dropped(participants, begins, log)
     ahead = tuple(t.name for t in ends.targets if t.has is not None and t.has >= begins)
-    return Difference(tuple(lines), ahead)
+    runs = max([record.runs, *(run_number(s.incarnation) for s in unknown if s.incarnation)])
+    return Difference(tuple(lines), ahead, runs)
 
 
 def _costs(ends: Ends) -> Iterator[str]:
@@ -243,9 +257,9 @@ def _dropped(participants: Sequence[Participant], begins: int, log: PermitLog) -
             )
 
 
-def _record(place: QueryPlace, log: PermitLog, begins: int) -> None:
+def _record(place: QueryPlace, log: PermitLog, begins: int, runs: int) -> None:
     """An ABORT in the next slot of the batch, which keeps out a run of before; and from where on a
-    start compares.
+    start compares, with batches and with runs.
 
     Raises:
         CheckpointRefused: somebody has decided meanwhile.
@@ -263,7 +277,9 @@ def _record(place: QueryPlace, log: PermitLog, begins: int) -> None:
         noted = Noted(first=begins, accepted=step.attempt)
     at, log_id = shown_place(place.decision_log), log.log_id()
     record_of(place.files, place.query_id).change(
-        lambda record: replace(record, decision_log=at, log_id=log_id, noted=noted)
+        lambda record: replace(
+            record, decision_log=at, log_id=log_id, noted=noted, runs=max(runs, record.runs)
+        )
     )
 
 

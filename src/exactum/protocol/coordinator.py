@@ -179,7 +179,8 @@ class Coordinator:
     def _start(self, batch_id: int) -> resolve.Fence:
         """Redeliver what is decided, fence older runs, sweep what was open before. Idempotent."""
         each = self._participants.each
-        earlier, ends = check_start(self._run.query_id, batch_id, self._log, each, self._noted)
+        query_id, run = self._run.query_id, self._run.number
+        earlier, ends = check_start(query_id, batch_id, self._log, each, self._noted, run=run)
         self._finish(earlier)
         self._committed = {t.name: t.has for t in ends.targets if t.has is not None}
         sightings = self._participants.list_open()

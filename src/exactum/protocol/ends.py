@@ -21,7 +21,14 @@ from typing import Protocol, TypeVar
 from exactum.errors import CheckpointRefused, InvariantBroken
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog, PermitLog
-from exactum.protocol.model import Decision, DecisionRecord, Sighting
+from exactum.protocol.model import (
+    Decision,
+    DecisionRecord,
+    Incarnation,
+    PreparedTransaction,
+    Sighting,
+    run_number,
+)
 from exactum.protocol.participant import Participant, remembers
 
 R = TypeVar("R")
@@ -151,10 +158,16 @@ def accept_command(begins: int) -> str:
 
 
 def check_start(
-    query_id: str, begins: int, log: PermitLog, each: Each, noted: Noted = NOTHING_NOTED
+    query_id: str,
+    begins: int,
+    log: PermitLog,
+    each: Each,
+    noted: Noted = NOTHING_NOTED,
+    *,
+    run: int = 0,
 ) -> tuple[list[DecisionRecord], Ends]:
     """Refuse to begin with batch ``begins`` where the ends do not fit. Returns the records of the
-    batches before it (see ``recent``) as well.
+    batches before it (see ``recent``) as well. ``run``: the number of the run that starts.
 
     Raises:
         CheckpointRefused: they do not fit.
@@ -164,7 +177,7 @@ def check_start(
     earlier = recent(log, begins, noted)
     ends = ends_at(begins, log, each, earlier, noted)
     refuse_gaps(query_id, ends)
-    if unknown := unknown_commits(begins, log, each, earlier, noted):
+    if unknown := unknown_commits(begins, log, each, earlier, noted, run=run):
         raise CheckpointRefused(
             "ENDS_DIFFER",
             f"Query {query_id} cannot go on with batch {begins}: sink {unknown[0].participant!r} "
@@ -283,27 +296,34 @@ def unknown_commits(
     each: Each,
     earlier: Sequence[DecisionRecord],
     noted: Noted = NOTHING_NOTED,
+    *,
+    run: int = 0,
 ) -> tuple[Sighting, ...]:
     """What has been committed and no record names, in targets that know their transactions, and no
     marker.
 
     What an incarnation's tasks wrote is of its fence's batch or of a later one, and the records of
     those are read. Where ``begins`` is decided, its redelivery finds out what became of its
-    transactions: somebody may have taken their names since.
+    transactions: somebody may have taken their names since. Runs with the number of the one that
+    starts, or with a higher one, are not on file in this checkpoint: it is an older copy, or they
+    start beside it, and then the log has their records.
 
     Raises:
         ExactumError: as ``DecisionLog.read`` and ``list_committed``.
     """
     this = [r for r in log.read(begins) if noted.covers(r)]
     before = [*this, *earlier]
-    if not before or resolve.commit_in_force(this) is not None:
-        return ()
-    incarnations = {r.incarnation for r in before if r.decision is Decision.ABORT}
-    named = [p for record in before for p in record.prepared]
+    incarnations, named = set[Incarnation](), list[PreparedTransaction]()
+    if resolve.commit_in_force(this) is None:
+        incarnations = {r.incarnation for r in before if r.decision is Decision.ABORT}
+        named = [p for record in before for p in record.prepared]
+
+    def is_asked(by: Incarnation) -> bool:
+        return by in incarnations or 0 < run <= run_number(by)
 
     def of(participant: Participant) -> Sequence[Sighting]:
         own = [p for p in named if p.participant == participant.name]
-        return participant.list_committed(incarnations, own)
+        return participant.list_committed(is_asked, own)
 
     unknown = resolve.leftovers([s for seen in each(of) for s in seen], before)
     if unknown:  # or decided by an incarnation that lives, since the records were read

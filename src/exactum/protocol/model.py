@@ -15,15 +15,24 @@ from typing import Any, NewType
 from exactum.errors import CheckpointRefused, InvariantBroken
 
 Incarnation = NewType("Incarnation", str)
-"""One run of the coordinator: a random id, not ordered."""
+"""One run of the coordinator: 16 hexadecimal digits. The first six are which run of its checkpoint
+it is, counted in the query's record (0: not counted); the others are random. A copy of a checkpoint
+counts on from where it was made, and so meets the transactions of runs that it does not know.
+"""
+RUN_DIGITS = 6
 
 RECORD_VERSION = 1
 """Version of the decision record's fields; a higher one on storage is refused, not guessed at."""
 
 
-def new_incarnation() -> Incarnation:
-    """A fresh random id of 16 hexadecimal digits."""
-    return Incarnation(secrets.token_hex(8))
+def new_incarnation(run: int = 0) -> Incarnation:
+    """A fresh id of the run of this number."""
+    return Incarnation(f"{run:0{RUN_DIGITS}x}"[-RUN_DIGITS:] + secrets.token_hex(5))
+
+
+def run_number(incarnation: Incarnation) -> int:
+    """Which run of its checkpoint it is; 0: it is not counted."""
+    return int(incarnation[:RUN_DIGITS], 16)
 
 
 @dataclass(frozen=True, order=True)

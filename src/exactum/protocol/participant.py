@@ -6,7 +6,7 @@ it holds no state of an epoch, so that any process can finish what another one p
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from exactum.protocol.model import (
@@ -57,15 +57,15 @@ class Participant(Sweepable, Protocol):
     """
 
     def list_committed(
-        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+        self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
-        """Transactions that are committed for certain: of tasks of ``incarnations``, or later than
-        one of ``recent``.
+        """Transactions that are committed for certain: of tasks of incarnations that are asked for,
+        or later than one of ``recent``.
 
         Asked at a start, to find out whether a decision is missing from the log. Leaves out what
         tasks of the weaker guarantees have committed themselves, and may leave out any; a sink that
         cannot tell, or that refuses in ``verify`` a batch it has already, answers with none. A
-        salvage's are none of ``incarnations``: a start may have made them long before it set its
+        salvage's are none of those: a start may have made them long before it set its
         fence.
 
         Raises:

@@ -46,12 +46,14 @@ class Guarantee(Enum):
 class QueryRun:
     """One run of one query: what names everything that is opened on its behalf. ``staging`` is
     where rows may wait in files until their epoch is decided; None: no such place is known.
+    ``number`` is which run of its checkpoint it is; 0: they are not counted.
     """
 
     query_id: str
     incarnation: Incarnation
     guarantee: Guarantee
     staging: Storage | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ def abort_undecided(
     log: DecisionLog,
     *,
     noted: Noted = NOTHING_NOTED,
+    run: int = 0,
 ) -> TakenOver:
     """Abort what is open and named by no COMMIT. Idempotent; a crash anywhere leaves what
     a start settles.
@@ -56,6 +57,7 @@ def abort_undecided(
         batch_id: the first batch that Spark has not logged as done.
         participants: of all sinks of the query that can be reached.
         noted: what the checkpoint knows of the log.
+        run: the number that the next run of the checkpoint has; 0: none.
 
     Raises:
         CheckpointRefused: a decided epoch was undone in part, names sinks that are not among
@@ -63,8 +65,8 @@ def abort_undecided(
         Fenced: others take the slots without end.
         ExactumError: as the ports.
     """
-    run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
-    return _Operator(run, participants, log, noted=noted).abort(batch_id)
+    operator = QueryRun(query_id, new_incarnation(run), Guarantee.EXACTLY_ONCE, number=run)
+    return _Operator(operator, participants, log, noted=noted).abort(batch_id)
 
 
 class _Operator(Coordinator):
@@ -72,7 +74,8 @@ class _Operator(Coordinator):
         """See ``abort_undecided``."""
         self._redelivered: list[DecisionRecord] = []
         each = self._participants.each
-        earlier, _ = check_start(self._run.query_id, batch_id, self._log, each, self._noted)
+        query_id, run = self._run.query_id, self._run.number
+        earlier, _ = check_start(query_id, batch_id, self._log, each, self._noted, run=run)
         named = (*earlier, *records_from(self._log, batch_id))
         if not resolve.leftovers(self._participants.list_open(), named):
             return TakenOver(None)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -367,7 +367,7 @@ class StagedParticipant:
         return listing.sightings(self.name, behind=self.settled_to())
 
     def list_committed(
-        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+        self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
         """None: the target's marker tells."""
         return ()

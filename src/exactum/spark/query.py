@@ -61,8 +61,16 @@ class Run:
     live: LiveRun = field(repr=False, compare=False)
     emit: Listener = field(repr=False, compare=False)
     staging: str | Path | None = None
-    incarnation: Incarnation = field(default_factory=new_incarnation)
     hadoop: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def number(self) -> int:
+        """Which run of the checkpoint it is. Raises as ``record``."""
+        return self.record.content.runs + 1
+
+    @cached_property
+    def incarnation(self) -> Incarnation:
+        return new_incarnation(self.number)
 
     @cached_property
     def identity(self) -> QueryRun:
@@ -72,7 +80,7 @@ class Run:
             SettingRefused: ``staging`` is no place for rows.
         """
         where = staging_at(self, self.staging)
-        return QueryRun(self.query_id, self.incarnation, self.guarantee, where)
+        return QueryRun(self.query_id, self.incarnation, self.guarantee, where, self.number)
 
     @cached_property
     def files(self) -> Storage | None:

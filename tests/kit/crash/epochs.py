@@ -8,9 +8,11 @@ it.
 from __future__ import annotations
 
 import secrets
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,6 +82,7 @@ class Query:
         self.topic = topic
         self.query_id = f"q-{secrets.token_hex(4)}"
         self.folder = folder / self.query_id
+        self.runs = 0
         self._servers = bootstrap_servers
         self._settings = sink
         self._sink = KafkaSink(topic, bootstrap_servers=bootstrap_servers, **sink)
@@ -101,12 +104,25 @@ class Query:
     def driver(self, calls: Mapping[Moment, Callable[[], None]] | None = None) -> Driver:
         return Driver(self, self._sink, Moments(calls=calls or {}))
 
+    def copy(self, folder: Path) -> Query:
+        """As somebody copies a checkpoint: who goes on from it knows nothing of later runs."""
+        other = copy(self)
+        other.folder = folder / self.query_id
+        shutil.copytree(self.folder, other.folder)
+        return other
+
 
 class Driver:
     """One incarnation."""
 
     def __init__(self, query: Query, sink: KafkaSink, moments: Moments) -> None:
-        self.run = QueryRun(query.query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
+        self.run = QueryRun(
+            query.query_id,
+            new_incarnation(query.runs + 1),
+            Guarantee.EXACTLY_ONCE,
+            number=query.runs + 1,
+        )
+        self._query = query
         self.events: list[Event] = []
         self.prepared: list[PreparedTransaction] = []
         self._moments = moments
@@ -127,6 +143,7 @@ class Driver:
         """Run one epoch; each record batch is one task."""
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
+            self._query.runs = max(self._query.runs, self.run.number)  # on record by now
             prepared: list[PreparedTransaction] = []
             for number, rows in enumerate(tasks):
                 writer = self._opened.writers.open(order, TaskName(number, 0, 0))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ class FolderParticipant:
         return [Sighting(self.name, n, Incarnation(p[1])) for n, p in parts if p[0] == mine]
 
     def list_committed(
-        self, incarnations: Set[Incarnation], recent: Sequence[PreparedTransaction]
+        self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
     ) -> Sequence[Sighting]:
         return ()
 

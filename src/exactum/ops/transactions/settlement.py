@@ -129,6 +129,7 @@ def abort_of_query(place: QueryPlace, targets: QueryTargets, *, take_over: bool)
             [inspector.participant() for inspector in open_sinks],
             log,
             noted=place.record().noted,
+            run=place.record().runs + 1,
         )
 
 

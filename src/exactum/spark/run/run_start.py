@@ -270,6 +270,7 @@ class FormerSinks(EpochListener):
         log_id = self._log.log_id() if isinstance(self._log, Identified) else None
 
         def changed(record: QueryRecord) -> QueryRecord:
+            record = structs.replace(record, runs=max(record.runs, run.number))
             if settings:
                 record = structs.replace(record, settings=settings)
             if log_id is not None:
