@@ -129,7 +129,7 @@ def test_decisions_that_cannot_be_read(tmp_path: Path) -> None:
         else:
             record.write_text('{"torn')
         said = run_status("--checkpoint", str(made.folder)).stdout
-        assert "last complete 2; 3 begun, whether it is decided is not known: " in said
+        assert "last complete 2; 3 begun, whether it is decided is not known\n" in said
         assert "not decided" not in said and "tart it again" not in said, said
         assert "what to do: First see to this: " in said
         assert "Whether micro-batch 3 is decided is not known." in said
@@ -228,6 +228,23 @@ def test_a_query_that_waits_for_its_first_batch(checkpoint: Checkpoint) -> None:
         assert read_job(checkpoint.folder).has_begun
         assert checkpoint.says()[1] == "It was started, and has found nothing to read yet."
     assert checkpoint.says()[0] == "DOWN"
+
+
+def test_a_start_that_failed_says_why(checkpoint: Checkpoint) -> None:
+    """It comes to no run, and is newer than the last one; the end of an older run is not."""
+    story = ago(60).starts("i2").epoch(0).ends("RowsRefused", "halt", incarnation="i2").after(5)
+    checkpoint.spark(0, 0).tells(story.ends("Unavailable", "restart", incarnation="i3"))
+    assert "Unavailable" in checkpoint.says()[1]
+    assert read_job(checkpoint.folder).stats.runs == 1
+    checkpoint.tells(ago(4).ends("Fenced", "fenced", incarnation="i1"))
+    assert "Unavailable" in checkpoint.says()[1]
+
+
+def test_a_checkpoint_without_its_offsets(checkpoint: Checkpoint) -> None:
+    checkpoint.spark(3, 3).tells(ago(5).starts().epoch(3))
+    shutil.rmtree(checkpoint.folder / "offsets")
+    (checkpoint.folder / "offsets").mkdir()
+    assert "[CHECKPOINT_DAMAGED]" in run_status("--checkpoint", str(checkpoint.folder)).stdout
 
 
 def test_a_query_that_is_stopped_as_it_says_that_it_waits(checkpoint: Checkpoint) -> None:

@@ -133,7 +133,9 @@ def test_an_abort_beside_a_living_run(world: World) -> None:
     arguments = ("abort", "--checkpoint", world.checkpoint)
     alive = RunFile(Folder(world.checkpoint), new_incarnation(), "", "")
     alive.hold()
-    assert "say --take-over" in transactions(*arguments, status=1).output
+    assert "say --take-over" in transactions(*arguments, status=2).output
+    nothing_to_do = transactions("finish", "--checkpoint", world.checkpoint, status=0).output
+    assert "abort" not in nothing_to_do  # what a run that lives has open is its own affair
     assert world.log().read(1) == ()  # nobody was fenced so far
     done = transactions(*arguments, "--take-over", "--json", status=0).json
     alive.release()

@@ -259,8 +259,13 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "nothing was changed" in accept(query.folder, 3, status=1, answer="n\n")
     run = RunFile(Folder(query.folder), "ab", "0", "4")
     run.hold()
-    assert "lives. Stop the query first." in accept(query.folder, 3, status=1)
+    assert "lives. Stop the query first." in accept(query.folder, 3, status=2)
     run.release()
+    complete = typed(
+        *("accept", "--checkpoint", query.folder, "--batch", 1, "--without", "out", "--yes"),
+        status=0,
+    )
+    assert "micro-batch 1 is complete" in complete.output
     typed("accept", "--checkpoint", tmp_path / "none", "--batch", "3", status=2)
     assert sorted(p.name for p in (query.folder / DECISIONS).iterdir()) == before
     with raised(CheckpointRefused, "ENDS_DIFFER", "batch 1"):

@@ -406,8 +406,20 @@ class QueryPlace:
         return 0 if finished is None else finished + 1
 
     def planned(self) -> int | None:
-        """The highest batch that Spark has begun; None: none."""
-        return highest_batch(self.files.names, OFFSETS)
+        """The highest batch that Spark has begun; None: none.
+
+        Raises:
+            CheckpointRefused: it has finished a later one: files are gone.
+        """
+        done = self.finished()  # first: a query that runs goes on meanwhile
+        begun = highest_batch(self.files.names, OFFSETS)
+        if done is not None and (begun is None or begun < done):
+            raise CheckpointRefused(
+                "CHECKPOINT_DAMAGED",
+                f"{self} has finished micro-batch {done} (commits/), and its offsets/ end before "
+                "it: files are gone. Restore the checkpoint whole.",
+            )
+        return begun
 
     def kept(self) -> int:
         """The lowest batch of which Spark still has the offsets; 0 where it has none."""

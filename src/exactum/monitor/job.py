@@ -142,7 +142,8 @@ class _Reading:
         if doubt is not None and completed is not None and completed >= doubt.batch_id:
             stats.in_doubt = None
         commit, undecided_why = None, ""
-        if planned is not None and (completed is None or planned > completed):
+        is_open = planned is not None and (completed is None or planned > completed)
+        if planned is not None and is_open and not retired:
             commit, undecided_why = self._commit(place, planned, stats)
             self._attempt(lambda: _add_open(stats, place, planned, commit, alive))
         state = JobState(

@@ -174,7 +174,9 @@ def _event(fact: Fact) -> JobEvent | None:
     of, said = fact.fields, sentence_of(fact.name, fact.fields)
     if said is None:
         return None
-    batch_id, rows = int(of.get("batch_id", -1)), int(of.get("rows") or 0)
+    # The end of a run names the last batch that it completed, which is not what it is about.
+    batch_id = -1 if fact.name == "RunEnded" else int(of.get("batch_id", -1))
+    rows = int(of.get("rows") or 0)
     return JobEvent(fact.at_ms, said.title, said.tone, said.detail, batch_id, rows)
 
 

@@ -247,7 +247,6 @@ class QueryStats:
     # ---- runs --------------------------------------------------------------------------------
 
     def _run_started(self, at_ms: int, of: Mapping[str, Any]) -> None:
-        self.runs += of["incarnation"] != self.incarnation
         self.guarantee, self.checkpoint = of["guarantee"], of["checkpoint"]
         self.has_stopped = False
         self.timeouts_ms = dict(of.get("timeouts_ms") or {})
@@ -273,6 +272,7 @@ class QueryStats:
         self.is_watched = True
 
     def _identify(self, at_ms: int, of: Mapping[str, Any]) -> None:
+        self.runs += of["incarnation"] != self.incarnation
         self.name, self.run_id, self.incarnation = of["name"], of["run_id"], of["incarnation"]
         self.is_running, self.run_began_ms = True, at_ms
         self.stalled.clear()
@@ -285,7 +285,7 @@ class QueryStats:
     def _run_ended(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self._note_death(failed=bool(of["error"]))
         self.ended_incarnation = of["incarnation"]
-        if self.incarnation not in (None, of["incarnation"]):
+        if self.incarnation is not None and of["incarnation"] < self.incarnation:
             return  # an older run, which has been taken over
         self.is_running, self.at_hand = False, None
         if of["error"]:

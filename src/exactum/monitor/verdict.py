@@ -168,7 +168,8 @@ def _in_doubt(case: _Case) -> Judgement | None:
             "Start the query again: it finishes what is decided before anything else. Without "
             "Spark: exactum transactions finish.",
         )
-    age_ms = case.now_ms - doubt.since_ms
+    # A run that has only just begun has not asked its sinks yet.
+    age_ms = case.now_ms - max(doubt.since_ms, case.stats.run_began_ms or 0)
     commit_ms = max((batch.phase_ms.get("commit", 0.0) for batch in case.batches), default=0)
     if age_ms <= max(WINDOW_MS, LONGEST_TIMES * commit_ms):
         return None
@@ -365,8 +366,10 @@ def _advice_after(disposition: str, *, is_alive: bool = False) -> str:
             "Make sure that no other machine runs it, then start it again: a newer run may have "
             "taken it over, or an operator by exactum transactions abort."
         )
-    if disposition == "halt":
+    if disposition == "halt" and not is_alive:
         return "Change what the error says, then start it again."
+    if is_alive:
+        return "Change what the error says; it is tried again meanwhile."
     return f"Start it again; exactum run does that by itself. {STARTING}"
 
 
@@ -389,7 +392,7 @@ def _fine(case: _Case) -> str:
         age = span(case.now_ms - at_hand.since_ms)
         return f"Micro-batch {at_hand.batch_id}{many} is at work for {age}."
     is_silent = bool(lags) and (case.stats.observed_ms or 0) - lags[-1].at_ms < SAME_SAMPLE_MS
-    if is_stale and (is_silent or lags[-1].records == 0):
+    if is_stale:
         left = f"{lags[-1].records:,} offsets were" if lags[-1].records else "Nothing was"
         since = "nothing was heard since" if is_silent else "its lag is not known since"
         return f"{left} left to read {span(case.now_ms - lags[-1].at_ms)} ago; {since}."

@@ -28,7 +28,7 @@ from exactum.checkpoint.query_place import (
 )
 from exactum.checkpoint.query_record import record_of
 from exactum.errors import CheckpointRefused, SettingRefused
-from exactum.ops.render import ExitStatus, show_refusal
+from exactum.ops.render import ExitStatus
 from exactum.ops.targets.options import DECISION_LOG, SINKS, QueryOptions
 from exactum.ops.targets.sinks import QueryTargets, inspector_of
 from exactum.protocol import resolve
@@ -105,7 +105,7 @@ def accept(
     A batch load that is decided, and that a sink does not take any more, is given up in that sink
     by --load ID --decision-log PLACE --without SINK.
 
-    Exit status: 0 accepted, or nothing to accept; 1 refused, or you said no; 2 it could not be
+    Exit status: 0 accepted, or nothing to accept; 1 you said no; 2 it was refused, or could not be
     found out.
     """
     options = QueryOptions.of(checkpoint or "", decision_log, sinks)
@@ -121,8 +121,9 @@ def accept(
         raise click.UsageError("Give --checkpoint and --batch; or, of a batch load, --load.")
     place = options.place()
     if living := ", ".join(map(str, run_file.outliving(place.files, ENDING_S))):
-        show_refusal(f"{living} lives. Stop the query first.")
-        sys.exit(ExitStatus.NEEDS_PERSON)
+        raise CheckpointRefused(
+            "QUERY_RUNS", f"{living} lives. Stop the query first. Nothing was changed."
+        )
     if without is not None:
         if batch_id < place.first_unfinished():
             click.echo(

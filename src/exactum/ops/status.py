@@ -21,6 +21,8 @@ from exactum.ops.targets.options import DECISION_LOG, JSON, with_password
 
 FOUND_MAX = 200
 POLL_S = 0.25
+ERROR_SHOWN_AT_LEAST = 100
+"""An error that begins like one that was shown is not shown again."""
 COLOURS = {
     Verdict.OK: render.GREEN,
     Verdict.SLOW: render.YELLOW,
@@ -154,8 +156,9 @@ def _details(job: JobState, own: Judgement) -> Iterator[tuple[str, str]]:
     failure = job.stats.last_failure
     if failure is not None:
         text = " ".join((failure.reason or failure.error).split())
-        yield "last failure", f"{clock(failure.at_ms)}, {text}"
-    said = (job.undecided_why, job.unknown_why)
+        is_said = text[:ERROR_SHOWN_AT_LEAST] in own.reason
+        yield "last failure", f"{clock(failure.at_ms)}, {'as above' if is_said else text}"
+    said = f"{own.reason} {own.todo}"
     yield from (("not known", each) for each in job.problems if each not in said)
     yield "checkpoint", job.checkpoint
 
@@ -167,8 +170,7 @@ def _batches(job: JobState) -> str:
     if job.planned is None or job.planned == job.completed:
         return text
     if job.undecided_why:
-        why = f"whether it is decided is not known: {job.undecided_why}"
-        return f"{text}; {job.planned} begun, {why}"
+        return f"{text}; {job.planned} begun, whether it is decided is not known"
     how = "decided" if job.decided == job.planned else "begun, not decided"
     return f"{text}; {job.planned} {how}"
 

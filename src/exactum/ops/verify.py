@@ -144,7 +144,8 @@ def _of_sink(
             last = participant.last_batch() if remembers(participant) else None
         return [*found, *_unknown_to_the_log(place, name, last)]
     except (ExactumError, OSError, ValueError) as error:
-        return [unknowable(promise, name, str(error)) for promise in each]
+        why = f"it could not be asked: {error}".rstrip(".")
+        return [unknowable(promise, name, why) for promise in each]
 
 
 def _unknown_to_the_log(place: QueryPlace, name: str, last: int | None) -> list[Evidence]:
@@ -224,8 +225,9 @@ def _lines(evidence: Sequence[Evidence], promises: Promises) -> Iterator[str]:
     if promises.unrecorded:
         yield (
             f"No record, although Spark has finished them: {_listed(promises.unrecorded)}. They "
-            "ran under at_least_once or with a sink of Spark's, or records of the decision log are "
-            "gone, or it lies elsewhere (--decision-log): nothing is known of what they promised."
+            "ran under at_least_once, with a sink of Spark's, or in the query that this is a fork "
+            "of; or records of the decision log are gone, or it lies elsewhere (--decision-log): "
+            "nothing is known of what they promised."
         )
     if promises.forgotten_below is not None and promises.forgotten_below > 0:
         yield (

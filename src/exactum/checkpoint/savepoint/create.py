@@ -60,17 +60,12 @@ def create(
     QueryPlace.of(checkpoint)  # there is a query's
     files, place = place_of(checkpoint), place_of(to)
     _refuse_place(place, files)
+    _last_complete(files)  # before it is stopped
     stopped = stop(files, timeout_s) if stop_query else Stopped(None)
     why = ""
     for _ in range(TRIES_MAX):
         running = bool(living(files))
-        batch_id = cut.last_complete(files)
-        if batch_id < 0:
-            raise CheckpointRefused(
-                "SAVEPOINT_TOO_EARLY",
-                f"The query of checkpoint {files.where} has not completed an epoch yet, so there "
-                "is nothing to save. Run it first. Nothing was written.",
-            )
+        batch_id = _last_complete(files)
         said_so = stopped.batch_id == batch_id  # that nothing later was begun
         if not running:
             _refuse_doubt(files, batch_id, said_so)
@@ -90,6 +85,17 @@ def create(
         f"{TRIES_MAX} times (at last {why} was gone). Stop it for the savepoint (--stop), or raise "
         "spark.sql.streaming.minBatchesToRetain."
     )
+
+
+def _last_complete(files: Storage) -> int:
+    batch_id = cut.last_complete(files)
+    if batch_id < 0:
+        raise CheckpointRefused(
+            "SAVEPOINT_TOO_EARLY",
+            f"The query of checkpoint {files.where} has not completed an epoch yet, so there is "
+            "nothing to save. Wait until it has. Nothing was written, and nothing was stopped.",
+        )
+    return batch_id
 
 
 def _refuse_place(place: Storage, checkpoint: Storage) -> None:
@@ -123,8 +129,9 @@ def _refuse_doubt(files: Storage, batch_id: int, is_as_it_stopped: bool) -> None
         raise CheckpointRefused(
             "SAVEPOINT_TOO_EARLY",
             f"The query of checkpoint {files.where} {past}, and Spark's commit log has only epoch "
-            f"{batch_id}: its driver died in between. Start the query once, so that it finishes "
-            "it, and stop it again (--stop). Nothing was written.",
+            f"{batch_id}: its driver died in between, or was stopped before its first epoch was "
+            "complete. Start the query, wait for one, and stop it again (--stop). Nothing was "
+            "written.",
         )
 
 

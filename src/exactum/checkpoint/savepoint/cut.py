@@ -122,8 +122,8 @@ def past(files: Storage, batch_id: int, is_as_it_stopped: bool) -> str:
     planned = last_planned(files)
     if planned > batch_id and not is_as_it_stopped and not has_decisions(files):
         return (
-            f"has begun epoch {planned} (its decision log lies elsewhere, so nobody can tell from "
-            "here whether that is decided)"
+            f"has begun epoch {planned} (no decision log lies here, so nobody can tell whether "
+            "that is decided)"
         )
     return ""
 

@@ -10,10 +10,8 @@ import click
 
 from exactum.monitor.words import count, millis, now_ms
 from exactum.ops import render
-from exactum.ops.render import ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, query_options
 from exactum.ops.transactions.settlement import (
-    SettlementRefused,
     abort_of_query,
     finish_query,
     record_aborted,
@@ -111,8 +109,9 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
         )
     if outcome.left and not outcome.problems:
         click.secho(
-            "What is not was undone since: start the query, which makes it whole or says what is "
-            "missing",
+            "What is not was undone since: "
+            + ("the run that lives" if outcome.living else "start the query, which")
+            + " makes it whole or says what is missing",
             fg="yellow",
         )
     render.show_not_seen(outcome.problems)
@@ -130,11 +129,7 @@ def abort(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     stops. Then it aborts. What a COMMIT on record names is committed on the way, never aborted.
     """
     place = options.place()
-    try:
-        done = abort_of_query(place, options.targets(place), take_over=take_over)
-    except SettlementRefused as error:
-        render.show_refusal(error)
-        sys.exit(ExitStatus.NEEDS_PERSON)
+    done = abort_of_query(place, options.targets(place), take_over=take_over)
     _warn_not_recorded(record_aborted(place, done))
     fence = done.fence
     if as_json:

@@ -10,7 +10,7 @@ from typing import Any
 
 from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.errors import ExactumError, SettingRefused
+from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
 from exactum.monitor.fact import Fact
 from exactum.monitor.history import HistoryWriter
 from exactum.ops.render import ExitStatus
@@ -29,22 +29,18 @@ from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
 
-class SettlementRefused(Exception):
-    """What was asked takes the query from a run that lives, and that was not said; nothing was
-    changed.
-    """
-
-
 @dataclass
 class FinishOutcome:
     """What of each decided batch stands now. ``committed_again`` are of batches that are over, in a
-    target that had lost their commit; ``open_undecided`` is what else is open.
+    target that had lost their commit; ``open_undecided`` is what else is open, where no run of the
+    query lives.
     """
 
     batches: Sequence[Finished] = ()
     committed_again: int = 0
     open_undecided: int = 0
     problems: list[Problem] = field(default_factory=list)
+    living: bool = False
 
     @property
     def left(self) -> int:
@@ -72,7 +68,8 @@ def finish_query(
         unfinished = place.first_unfinished()
         permits = decided_from(log, unfinished)
         over = decided_before(log, unfinished)
-    outcome = FinishOutcome(problems=targets.unseen())
+    living = bool(run_file.living(place.files))  # what it has open is its own affair
+    outcome = FinishOutcome(problems=targets.unseen(), living=living)
     decided = {p.participant for permit in permits for p in permit.record.prepared}
     committed: list[PreparedTransaction] = []
     for target in targets.each:
@@ -94,9 +91,9 @@ def finish_query(
                 if is_named:
                     refuse_loss(place, inspector, over)
                     committed += commit_decided(inspector.participant(), permits)
-                elif not permits:
+                elif not permits and not living:
                     outcome.open_undecided += len(_undecided(inspector, over))
-        except (ExactumError, SettlementRefused) as error:
+        except ExactumError as error:
             if target.present or is_named:
                 outcome.problems.append(_of_sink(target.name, str(error)))
     known = (*targets.left_out, *(target.name for target in targets.each))
@@ -115,9 +112,8 @@ def abort_of_query(place: QueryPlace, targets: QueryTargets, *, take_over: bool)
     """Abort what is open, unless a COMMIT names it.
 
     Raises:
-        SettlementRefused: a run of the query lives.
+        CheckpointRefused: a run of the query lives, or the decision log is not the query's.
         SettingRefused: a sink is not given or cannot be reached; nothing was changed.
-        CheckpointRefused: the decision log is not the query's.
         ExactumError: as ``abort_undecided``.
     """
     targets.refuse_left_out()
@@ -185,9 +181,10 @@ def _undecided(inspector: Inspector, over: Sequence[CommitPermit]) -> set[str]:
 def _refuse_if_living(place: QueryPlace, take_over: bool, why: str) -> None:
     living = run_file.living(place.files)
     if living and not take_over:
-        raise SettlementRefused(
+        raise CheckpointRefused(
+            "QUERY_RUNS",
             f"{living[0]} of this query lives. {why}: it is fenced and ends with an error, and "
-            "nothing is lost or doubled. Stop it first, or say --take-over."
+            "nothing is lost or doubled. Stop it first, or say --take-over. Nothing was changed.",
         )
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import DataFrame
 
+from exactum import events
 from exactum.checkpoint.query_place import open_log, refuse_another_log, shown_place
+from exactum.errors import ExactumError
 from exactum.monitor.recorder import RECORDER
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
@@ -25,7 +27,7 @@ from exactum.spark.decoding.bad_records import (
 )
 from exactum.spark.query import Run
 from exactum.spark.run import refusals, termination
-from exactum.spark.run.batches import EpochRunner
+from exactum.spark.run.batches import EpochRunner, how_it_ended
 from exactum.spark.run.epoch_gate import EpochGate, StopRequest
 from exactum.spark.run.housekeeping import Attending, ProgressReports
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
@@ -84,6 +86,16 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
         Refused: the query, a sink, its settings or the frame's columns cannot hold the guarantee.
         Unavailable: a target did not answer.
     """
+    try:
+        return _opened(run, frame, delivery, engine)
+    except ExactumError as error:
+        with suppress(ExactumError):  # of a damaged record, which is the error itself
+            run.emit(events.RunEnded(*run.about(-1), *how_it_ended(error, None)))
+        RECORDER.flush()
+        raise
+
+
+def _opened(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Engine) -> EpochRunner:
     refusals.refuse_unsafe(run)
     refusals.refuse_repeated_stages(run)
     identity = run.identity
