@@ -111,7 +111,7 @@ def started(
                 if isinstance(arguments.get("start"), dict):
                     arguments["start"] = named(arguments["start"], name)
                 frame = streams[case].read(what, **arguments)
-                said.setdefault(case, lines[-1])
+                said.setdefault(case, [line for line in lines if line.startswith("read_")][-1])
                 queries.append((streams[case], streams[case].start(frame, availableNow=True)))
             for one, query in queries:
                 assert one.end(query) is None
