@@ -112,8 +112,14 @@ def test_avro_decimals_keep_every_digit(spark: SparkSession, registry: Registry)
 
 
 def test_avro_numbers_at_the_edges_of_64_bits(spark: SparkSession) -> None:
-    """As values, and among the bytes of another one."""
-    least, longs = b"\xff" * 9 + b"\x01", {"type": "array", "items": "long"}
+    """Least as a value, and as the count of a block, which is none; bytes that look like it."""
+    least = b"\xff" * 9 + b"\x01"
+    longs, nested = {"type": "array", "items": "long"}, {"type": "map", "values": "long"}
+    for last in (b"\x01", b"\x03", b"\x81\x00"):  # the second and third are of more than 64 bits
+        count = b"\xff" * 9 + last
+        assert reason(Avro(longs), count + b"\x01\x02\x00\x00"), "no array of one number"
+        assert reason(Avro(longs), count + b"\x02" * 3)
+        assert reason(Avro(nested), count + b"\x01\x02\x02k\x00\x00"), "no map of one number"
     values = [-(2**63), 2**63 - 1]
     assert decoded(Avro('"long"'), [least, b"\xfe" + least[1:]]) == (values, {})
     two = b"\x04" + least + b"\xfe" + least[1:] + b"\x00"

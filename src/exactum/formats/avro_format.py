@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +30,10 @@ DIGITS_MAX = 38
 PADDING = bytes(16)
 """Put behind each record, so that one that is cut off is seen to read past its end, also where
 fastavro would take a text that is shorter than its length says."""
+NINE = b"\xff" * 9
+LEAST = re.compile(rb"\xff(?=\xff{8}[" + re.escape(bytes(range(1, 256, 2))) + b"])")
+"""Where -2^63 may begin, as Avro writes it. As the count of a block it has no absolute value in 64
+bits, and fastavro takes such a block of an array or a map for an empty one."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,9 @@ def record_reader(writer: Any, reader: Any) -> Reader:
             raise BadRecord(f"what ends at byte {end} is {why}")
         if end < len(data):
             raise BadRecord(f"{len(data) - end} bytes follow the end of the value")
+        if NINE in data and LEAST.search(data):
+            # Another number of as many bytes: bad where it is a count, and else as good.
+            read(LEAST.sub(b"\xfd", data))
         return made
 
     return read
