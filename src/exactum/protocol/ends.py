@@ -317,6 +317,8 @@ def unknown_commits(
     if resolve.commit_in_force(this) is None:
         incarnations = {r.incarnation for r in before if r.decision is Decision.ABORT}
         named = [p for record in before for p in record.prepared]
+    if not (incarnations or named or run):
+        return ()
 
     def is_asked(by: Incarnation) -> bool:
         return by in incarnations or 0 < run <= run_number(by)
