@@ -405,13 +405,13 @@ class QueryPlace:
         finished = self.finished()
         return 0 if finished is None else finished + 1
 
-    def planned(self) -> int | None:
-        """The highest batch that Spark has begun; None: none.
+    def planned(self, done: int | None) -> int | None:
+        """The highest batch that Spark has begun; None: none. ``done``: what was ``finished``
+        before that: a query that runs goes on meanwhile.
 
         Raises:
             CheckpointRefused: it has finished a later one: files are gone.
         """
-        done = self.finished()  # first: a query that runs goes on meanwhile
         begun = highest_batch(self.files.names, OFFSETS)
         if done is not None and (begun is None or begun < done):
             raise CheckpointRefused(

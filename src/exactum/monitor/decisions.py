@@ -93,7 +93,8 @@ def read_promises(place: QueryPlace, first: int | None, last: int | None) -> Pro
         CheckpointRefused: a record is damaged, or missing where there must be one.
         ExactumError: as ``promises``; or the query has begun no batch.
     """
-    newest, finished = place.planned(), place.finished()
+    finished = place.finished()
+    newest = place.planned(finished)
     if newest is None:
         raise SettingRefused(
             "COMMAND_ARGUMENT",

@@ -123,7 +123,8 @@ class _Reading:
         # written down before it lets go of its lock.
         files = self._attempt(lambda: runs(place.files))
         unseen, seen = self._problems[-1] if files is None else "", files or []
-        planned, finished = self._attempt(place.planned), self._attempt(place.finished)
+        finished = self._attempt(place.finished)
+        planned = self._attempt(lambda: place.planned(finished))
         stats = self._stats(place)
         if stats.query_id != place.query_id:  # the checkpoint was made anew by another query
             return self._without_a_place()
@@ -142,8 +143,7 @@ class _Reading:
         if doubt is not None and completed is not None and completed >= doubt.batch_id:
             stats.in_doubt = None
         commit, undecided_why = None, ""
-        is_open = planned is not None and (completed is None or planned > completed)
-        if planned is not None and is_open and not retired:
+        if planned is not None and not retired and (completed is None or planned > completed):
             commit, undecided_why = self._commit(place, planned, stats)
             self._attempt(lambda: _add_open(stats, place, planned, commit, alive))
         state = JobState(

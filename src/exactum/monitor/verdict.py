@@ -366,10 +366,10 @@ def _advice_after(disposition: str, *, is_alive: bool = False) -> str:
             "Make sure that no other machine runs it, then start it again: a newer run may have "
             "taken it over, or an operator by exactum transactions abort."
         )
-    if disposition == "halt" and not is_alive:
-        return "Change what the error says, then start it again."
     if is_alive:
         return "Change what the error says; it is tried again meanwhile."
+    if disposition == "halt":
+        return "Change what the error says, then start it again."
     return f"Start it again; exactum run does that by itself. {STARTING}"
 
 

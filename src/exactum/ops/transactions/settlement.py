@@ -118,14 +118,15 @@ def abort_of_query(place: QueryPlace, targets: QueryTargets, *, take_over: bool)
     """
     targets.refuse_left_out()
     _refuse_if_living(place, take_over, "To abort what it may be about to decide stops it")
+    record = place.record()
     with closing(place.open_log()) as log, inspectors(place, targets) as open_sinks:
         return abort_undecided(
             place.query_id,
             place.first_unfinished(),
             [inspector.participant() for inspector in open_sinks],
             log,
-            noted=place.record().noted,
-            run=place.record().runs + 1,
+            noted=record.noted,
+            run=record.runs + 1,
         )
 
 
@@ -157,7 +158,8 @@ def refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPe
     Raises:
         CheckpointRefused: it has gone back, or has nothing of the query.
     """
-    covered = [permit.record for permit in over if place.record().noted.covers(permit.record)]
+    noted = place.record().noted
+    covered = [permit.record for permit in over if noted.covers(permit.record)]
     end = target_end(inspector.participant(), covered)
     if end is None or end.owes is None:
         return
