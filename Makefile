@@ -107,7 +107,7 @@ archive: setup
 test-fast: setup ## the quick tests: no servers, under a minute
 	$(PYTEST) -q -m "not (broker or spark or postgres or mariadb or slow or deep)"
 
-# What make test leaves out, in parts, which may be played by themselves. 5 random deaths of each job. A test
+# What make test leaves out, in parts, which may be played by themselves. 10 random deaths of each job. A test
 # process that crashes fails its test, and the others are played: with --dist load a replaced one is no danger.
 DEATHS = tests/crash/test_random_deaths.py tests/state/test_two_topics.py
 WITHOUT_DEATHS = $(addprefix --deselect ,$(DEATHS))
@@ -118,7 +118,7 @@ deep: ## what make test leaves out, the crash tests at length, every call of the
 deep-deaths deep-variants deep-sweeps: PYTEST += --max-worker-restart 3 --dist load --resume
 
 deep-deaths: servers archive
-	EXACTUM_CRASH_DEATHS=5 $(PYTEST) $(DEATHS)
+	EXACTUM_CRASH_DEATHS=10 $(PYTEST) $(DEATHS)
 
 deep-variants: servers archive
 	$(PYTEST) -m deep $(WITHOUT_DEATHS)
