@@ -13,17 +13,32 @@ from tests.kit.kafka.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-# The order matters: each life begins with what the death before it has left behind. A recovery that
-# dies at each of its calls is in tests/contract, without Spark.
+# The point after a step is the point before the next one, so one of the two is here. The order
+# matters: each life begins with what the death before it has left behind.
 DEATHS = [
     ("a task has rows in an open transaction", {"step": "write", "when": "after"}),
+    ("one task has prepared", {"step": "prepare", "when": "after"}),
+    (
+        "a start has listed what those left open",
+        {"step": "list_open", "when": "after", "sink": "out1"},
+    ),
     ("the fence is set, nothing swept", {"step": "decide", "when": "after"}),
+    ("one sink is swept", {"step": "abort", "when": "after", "sink": "out0"}),
+    ("all tasks have prepared", {"step": "verify", "when": "before"}),
+    ("one sink is verified", {"step": "verify", "when": "after"}),
     ("all is listed before the decision", {"step": "decide", "when": "before", "nth": 2}),
     ("COMMIT is recorded", {"step": "decide", "when": "after", "nth": 2}),
     ("half of a sink is committed again", {"step": "commit", "when": "half", "sink": "out0"}),
+    ("one sink is committed again", {"step": "commit", "when": "after", "sink": "out0"}),
     ("redelivered and drained, Spark has not logged it", {"step": "batch", "when": "after"}),
+    ("half of a sink is committed", {"step": "commit", "when": "half", "nth": 2, "sink": "out1"}),
     ("one sink is committed", {"step": "commit", "when": "after", "nth": 2, "sink": "out1"}),
+    (
+        "the epoch is complete, Spark has not logged it",
+        {"step": "batch", "when": "after", "nth": 2},
+    ),
     ("Spark has logged it, the next batch begins", {"step": "batch", "when": "before", "nth": 2}),
+    ("a start has done nothing yet", {"step": "batch", "when": "before"}),
 ]
 
 
@@ -33,4 +48,4 @@ def test_killed_at_points_of_an_epoch(broker: Broker, tmp_path: Path) -> None:
     finished is, and at the end both outputs are exact, for a reader that ran throughout and for a
     later one.
     """
-    live_and_die(new_world(broker, tmp_path, records=900, outputs=2), DEATHS)
+    live_and_die(new_world(broker, tmp_path, records=1500, outputs=2), DEATHS)
