@@ -7,7 +7,6 @@ read by Kafka's and Python's own means, in a process without exactum's sinks.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -19,8 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psutil
-
 from tests.kit.environment import environment
 from tests.kit.process_tree import ProcessTree
 from tests.kit.waiting import await_true
@@ -28,6 +25,8 @@ from tests.kit.waiting import await_true
 BATCHES, ROWS, KEYS = 5, 60, 7
 """Micro-batches, rows of each, and how many keys they have."""
 LIFE_TIMEOUT_S = 600
+DYING = "dying"
+"""The file that says so, in the folder of a cell."""
 C = TypeVar("C", bound="Cell")
 
 
@@ -35,7 +34,7 @@ class Life(ProcessTree):
     """The program ``life`` with a spec."""
 
     def __init__(self, folder: Path, number: int, spec: Mapping[str, Any]) -> None:
-        self._said = folder / f"said{number}"
+        self._said, self._dying = folder / f"said{number}", folder / DYING
         words = [sys.executable, "-m", "tests.smoke.life"]
         told = json.dumps({**spec, "said": str(self._said)})
         super().__init__([*words, told], folder / f"life{number}.log", folder, environment())
@@ -49,25 +48,14 @@ class Life(ProcessTree):
         return dict(json.loads(self._said.read_text())) if self._said.exists() else {}
 
     def dies(self) -> None:
-        """Wait for the end of its JVM, and end what is left: a client that has lost its server tries
-        for minutes.
+        """Wait until it says that it dies now, and end what is left: a client that has lost its server
+        tries for minutes.
         """
         try:
-            self.until(lambda: self._has_jvm() or self._process.poll() is not None, "it starts")
-            self.until(lambda: not self._has_jvm(), "its JVM dies", LIFE_TIMEOUT_S)
+            self.until(self._dying.exists, "it dies", LIFE_TIMEOUT_S)
         finally:
             self.kill()
-        if self._said.exists():
-            raise self.failed(f"it was to die, and said {self._said.read_text()}")
-
-    def _has_jvm(self) -> bool:
-        return any(_name(pid) == "java" for pid in self.members())
-
-
-def _name(pid: int) -> str:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return str(psutil.Process(pid).name())
-    return ""
+        self._dying.unlink()
 
 
 class Cell:

@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 import exactum
 from exactum import local
 from tests.kit.waiting import await_true
-from tests.smoke.cell import KEYS, ROWS
+from tests.smoke.cell import DYING, KEYS, ROWS
 
 COLUMNS = "id long, k string, v string"
 RECORD = "k AS key", "concat(id, ':', v) AS value"
@@ -170,7 +170,7 @@ def sinks(spec: Spec) -> Iterator[Any]:
             ICEBERG_TABLE, catalog=spec["catalog"], partition_by=parts, sort_by="id"
         )
     elif spec.get("table") == "spark":
-        writes = SparkWrites(table, spec.get("kill_write", ""))
+        writes = SparkWrites(Path(spec["folder"]), table, spec.get("kill_write", ""))
         yield exactum.SparkTableSink(writes, name="table")
 
 
@@ -249,27 +249,33 @@ class Killer:
             await_true((self.folder / "go").exists, "it may go on")
             return
         if self.whom == "driver":
-            os.killpg(0, signal.SIGKILL)
+            die(self.folder)
         if self.whom == "server":
+            (self.folder / DYING).touch()
             os.kill(java_above(), signal.SIGKILL)
         os._exit(9)
+
+
+def die(folder: Path) -> None:
+    (folder / DYING).touch()
+    os.killpg(0, signal.SIGKILL)
 
 
 class SparkWrites:
     """Appends by Spark's own Delta; the driver dies before or after its second write."""
 
-    def __init__(self, table: str, kill: str) -> None:
-        self._table, self._kill, self._calls = table, kill, 0
+    def __init__(self, folder: Path, table: str, kill: str) -> None:
+        self._folder, self._table, self._kill, self._calls = folder, table, kill, 0
 
     def __call__(self, frame: DataFrame, txn: Any) -> None:
         self._calls += 1
         if self._kill == "before" and self._calls == 2:
-            os.killpg(0, signal.SIGKILL)
+            die(self._folder)
         writer = frame.write.format("delta").mode("append")
         writer = writer.option("txnAppId", txn.app_id).option("txnVersion", txn.version)
         writer.save(self._table)
         if self._kill == "after" and self._calls == 2:
-            os.killpg(0, signal.SIGKILL)
+            die(self._folder)
 
 
 def java_above() -> int:
