@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from exactum.spark.write.small_epoch import SETTING as SMALL_EPOCHS
 from tests.kit.crash.jobs import check_quiet, new_world
 from tests.kit.crash.oracle import (
     check_at_rest,
@@ -30,14 +31,18 @@ NTH_MAX = 3
 
 
 @pytest.mark.deep
-def test_killed_at_random_steps(broker: Broker, tmp_path: Path) -> None:
-    """Each key's outputs are its running totals, once each, whatever the steps were."""
+@pytest.mark.parametrize("gathered", [False, True])
+def test_killed_at_random_steps(broker: Broker, tmp_path: Path, gathered: bool) -> None:
+    """Each key's outputs are its running totals, once each, whatever the steps were; its records read
+    in the tasks that Spark plans, or together.
+    """
     seed = int(os.environ.get("EXACTUM_CRASH_SEED", secrets.randbelow(10**6)))
     deaths = int(os.environ.get("EXACTUM_CRASH_DEATHS", "2"))
     print(f"replay with EXACTUM_CRASH_SEED={seed} EXACTUM_CRASH_DEATHS={deaths}")
     random_ = random.Random(seed)
     spec = {"query": total, "max_offsets": 30}
-    world = new_world(broker, tmp_path, records=300 + 150 * deaths, spec=spec)
+    session = {SMALL_EPOCHS: gathered}
+    world = new_world(broker, tmp_path, records=300 + 150 * deaths, spec=spec, session=session)
     with world.reader() as reader:
         for _ in range(deaths):
             step, when = random_.choice(STEPS), random_.choice(("before", "after"))

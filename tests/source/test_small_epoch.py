@@ -66,16 +66,20 @@ def filled(topics: Any, broker: Broker) -> Callable[[int], str]:
 @pytest.mark.parametrize(
     ("partitions", "tasks"),
     [
-        (4, 1),
-        (20, 2),
-        *(pytest.param(*one, marks=pytest.mark.deep) for one in [(1, 1), (2, 1), (6, 2)]),
+        (4, [4, 1, 1]),
+        (20, [2, 1, 1]),
+        *(
+            pytest.param(*one, marks=pytest.mark.deep)
+            for one in [(1, [1, 1, 1]), (2, [2, 1, 1]), (6, [6, 2, 1])]
+        ),
     ],
 )
 def test_small_epochs(
-    stream: Any, filled: Callable[[int], str], partitions: int, tasks: int
+    stream: Any, filled: Callable[[int], str], partitions: int, tasks: list[int]
 ) -> None:
-    """Every row once; the first epoch as planned where it is of few partitions, the next ones in a
-    task for four partitions, and no more of them than run at once, two, where there are many.
+    """Every row once; the first epoch as planned where it is of few partitions, the second one in a
+    task for four partitions, and no more of them than run at once, two, where there are many; and
+    the others in one.
     """
     name = filled(partitions)
     frame = (
@@ -84,7 +88,7 @@ def test_small_epochs(
         .where("records.value is not null")
     )
     assert stream.run(frame) is None
-    assert transactions(stream) == [partitions if partitions <= 16 else tasks, tasks, tasks]
+    assert transactions(stream) == tasks
     assert stream.rows() == [
         (name, partition, offset) for partition in range(partitions) for offset in range(6)
     ]
@@ -139,28 +143,32 @@ def joined(rows: Any) -> Any:
     return rows.join(numbers, f.col("offset") >= f.col("id")).drop("id")
 
 
-AS_PLANNED: list[tuple[str, Callable[[Any], Any]]] = [
-    ("query", costly),
-    ("query", lambda frame: frame.where(identity("topic") == f.col("topic"))),
-    ("query", more_rows),
-    ("query", lambda frame: frame.mapInArrow(lambda batches: batches, frame.schema)),
-    ("query", lambda frame: frame.where("offset >= (select min(id) from range(1))")),
-    ("rows", costly),
-    ("rows", joined),
-    ("rows", more_rows),
-    ("rows", lambda batch: batch.sortWithinPartitions("offset")),
-    ("around", costly),
+PLANNED, AT_ONCE = 4, 2
+COSTLY: list[tuple[str, Callable[[Any], Any], int]] = [
+    ("query", costly, AT_ONCE),
+    ("query", lambda frame: frame.where(identity("topic") == f.col("topic")), AT_ONCE),
+    ("query", more_rows, PLANNED),
+    ("query", lambda frame: frame.mapInArrow(lambda batches: batches, frame.schema), PLANNED),
+    ("query", lambda frame: frame.where("offset >= (select min(id) from range(1))"), PLANNED),
+    ("rows", costly, AT_ONCE),
+    ("rows", joined, PLANNED),
+    ("rows", more_rows, PLANNED),
+    ("rows", lambda batch: batch.sortWithinPartitions("offset"), PLANNED),
+    ("around", costly, AT_ONCE),
 ]
 """Where it is done, ``rows=`` and a function around exactum's among the places, and what: a
-function of the user, more rows than there are records, a join or a subquery, another order."""
+function of the user, more rows than there are records, a join or a subquery, another order; and the
+tasks from the third micro-batch on."""
 
 
 @pytest.mark.variants(3)
-@pytest.mark.parametrize(("place", "made"), AS_PLANNED)
+@pytest.mark.parametrize(("place", "made", "tasks"), COSTLY)
 def test_rows_that_may_cost(
-    stream: Any, filled: Callable[[int], str], place: str, made: Callable[[Any], Any]
+    stream: Any, filled: Callable[[int], str], place: str, made: Callable[[Any], Any], tasks: int
 ) -> None:
-    """What computes rows by more than Spark's own expressions keeps its parallelism."""
+    """What computes rows by more than Spark's own expressions keeps its parallelism: all tasks that
+    Spark plans, or where each row is computed from one record, as many as run at once.
+    """
     frame = stream.read(filled(4), maxOffsetsPerTrigger=8)
     rows = made if place == "rows" else None
     once = exactum.exactly_once(
@@ -173,7 +181,15 @@ def test_rows_that_may_cost(
         (lambda batch, batch_id: write(made(batch), batch_id)) if place == "around" else once,
     )
     assert stream.end(query) is None
-    assert transactions(stream) == [4, 4, 4]
+    assert transactions(stream) == [4, 4, tasks]
+    assert len(stream.rows()) == 24
+
+
+def test_decoded_records(stream: Any, filled: Callable[[int], str]) -> None:
+    """``decode`` takes each record by itself."""
+    frame = stream.read(filled(4), maxOffsetsPerTrigger=8)
+    assert stream.run(exactum.decode(frame, exactum.String(), exactum.String())) is None
+    assert transactions(stream) == [4, 4, 2]
     assert len(stream.rows()) == 24
 
 
@@ -189,13 +205,17 @@ def test_another_source(stream: Any, filled: Callable[[int], str], tmp_path: Pat
     assert transactions(stream) == [5, 4, 4]
 
 
-@pytest.mark.deep
 def test_state(stream: Any, filled: Callable[[int], str]) -> None:
-    """A query with state has the tasks of its state stores."""
+    """A query with state has the tasks of its state stores; one task reads what goes into them."""
     frame = stream.read(filled(4), maxOffsetsPerTrigger=8).dropDuplicates(["partition", "offset"])
-    assert stream.run(frame) is None
+    query = stream.start(frame, availableNow=True)
+    assert stream.end(query) is None
     assert transactions(stream) == [2, 2, 2]
     assert len(stream.rows()) == 24
+    tracker = stream.spark.sparkContext.statusTracker()
+    jobs = sorted(tracker.getJobIdsForGroup(query.runId))
+    stages = [sorted(tracker.getJobInfo(job).stageIds) for job in jobs]
+    assert [tracker.getStageInfo(each[0]).numTasks for each in stages] == [4, 4, 1]
 
 
 def started(stream: Any, frame: Any, batch: Delivery | Callable[[Any, int], None]) -> Any:

@@ -135,6 +135,16 @@ class Execution:
         streams = listed(self._execution.sources())
         return running_sources(streams, self.logical_plan()) if streams else []
 
+    def gather(self, *limits: float) -> bool:
+        """Whether all sources are ``read_kafka``'s in columns, which put small micro-batches into
+        few tasks from the next one on (ColumnarKafka.java has the ``limits``).
+        """
+        streams = listed(self._execution.sources())
+        if not all(class_name(stream) == "ColumnarKafkaStream" for stream in streams):
+            return False
+        source = JavaClass("exactum.ColumnarKafka", self._execution._gateway_client)
+        return all(source.gather(stream, *limits) for stream in streams)
+
     def metrics_planned(self, prefix: str) -> Iterator[str]:
         """The names of the observed metrics in the query's plan; one that is used twice comes
         twice.

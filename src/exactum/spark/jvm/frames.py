@@ -39,15 +39,21 @@ def node_names(frame: DataFrame) -> list[str]:
     return [class_name(node) for node in nodes_of(plain._jdf.queryExecution().analyzed())]
 
 
-def classes_in(plan: Any) -> Iterator[str]:
-    """Every class that a plan's JSON names (``TreeNode.toJSON``): nodes and expressions."""
-    return _classes(json.loads(plan.toJSON()))
+PYTHON_FUNCTION = "org.apache.spark.sql.catalyst.expressions.PythonUDF"
+
+
+def classes_in(plan: Any) -> list[str]:
+    """Every class that a plan's JSON names (``TreeNode.toJSON``): nodes and expressions. That of a
+    function in Python is followed by its name in brackets.
+    """
+    return list(_classes(json.loads(plan.toJSON())))
 
 
 def _classes(plan: Any) -> Iterator[str]:
     if isinstance(plan, dict):
         if "class" in plan:
-            yield str(plan["class"])
+            name = str(plan["class"])
+            yield f"{name}({plan.get('name')})" if name == PYTHON_FUNCTION else name
         for value in plan.values():
             yield from _classes(value)
     elif isinstance(plan, list):

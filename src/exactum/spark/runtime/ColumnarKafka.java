@@ -20,7 +20,6 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.streaming.ContinuousStream;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
-import org.apache.spark.sql.kafka010.KafkaBatchInputPartition;
 import org.apache.spark.sql.kafka010.KafkaSourceProvider;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -58,6 +57,15 @@ public final class ColumnarKafka implements TableProvider {
         options.put("kafka." + NULL_TIMES, "true");
         return it.copy(it.source(), it.sourceName(), it.table(), new CaseInsensitiveStringMap(options), it.output(),
                 it.catalog(), it.identifier(), it.v1Relation(), it.sourceIdentifyingName());
+    }
+
+    /**
+     * Small micro-batches of one of our streams go into few tasks from now on, as KafkaRanges.Gathered says. False where they
+     * do not: it is another stream, or does not read in columns.
+     */
+    public static boolean gather(Object stream, int rowsMax, int perTask, int middleRowsMax, double shareMax) {
+        return stream instanceof ColumnarKafkaStream
+                && ((ColumnarKafkaStream) stream).gather(new KafkaRanges.Gathered(rowsMax, perTask, middleRowsMax, shareMax));
     }
 
     @Override
@@ -172,7 +180,7 @@ public final class ColumnarKafka implements TableProvider {
 
         @Override
         public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-            return new ColumnarKafkaReader((KafkaBatchInputPartition) partition);
+            return new ColumnarKafkaReader(KafkaRanges.of(partition));
         }
     }
 }

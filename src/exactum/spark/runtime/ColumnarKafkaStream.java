@@ -22,11 +22,19 @@ final class ColumnarKafkaStream implements MicroBatchStream, SupportsTriggerAvai
     private final boolean inColumns;
     /** Or null. */
     private final StopOffsets stop;
+    /** Or null. */
+    private volatile KafkaRanges.Gathered gathered;
 
     ColumnarKafkaStream(MicroBatchStream stream, boolean inColumns, StopOffsets stop) {
         this.stream = (KafkaMicroBatchStream) stream;
         this.inColumns = inColumns;
         this.stop = stop;
+    }
+
+    boolean gather(KafkaRanges.Gathered how) {
+        boolean can = inColumns && KafkaRanges.canMove();
+        gathered = can ? how : null;
+        return can;
     }
 
     @Override
@@ -74,7 +82,7 @@ final class ColumnarKafkaStream implements MicroBatchStream, SupportsTriggerAvai
     @Override
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
         InputPartition[] ranges = stream.planInputPartitions(start, end);
-        return inColumns ? MovingConsumer.wantedFor(ranges) : ranges;
+        return inColumns ? KafkaRanges.planned(ranges, gathered) : ranges;
     }
 
     @Override

@@ -59,13 +59,34 @@ final class KafkaRecords {
         topic = UTF8String.fromString(partition.topic());
     }
 
+    /** Whether the column says nothing of where a record lies: the others are right for records of one partition. */
+    static boolean isOfAnyPartition(int column) {
+        return column == KEY || column == VALUE;
+    }
+
+    /** Those of another partition, for columns that are of any. */
+    void addAll(KafkaRecords others) {
+        while (offsets.length < count + others.count) {
+            makeRoom();
+        }
+        System.arraycopy(others.keys, 0, keys, count, others.count);
+        System.arraycopy(others.values, 0, values, count, others.count);
+        count += others.count;
+        bytes += others.bytes;
+    }
+
+    private void makeRoom() {
+        int more = 2 * offsets.length;
+        keys = Arrays.copyOf(keys, more);
+        values = Arrays.copyOf(values, more);
+        offsets = Arrays.copyOf(offsets, more);
+        timestamps = Arrays.copyOf(timestamps, more);
+        timestampTypes = Arrays.copyOf(timestampTypes, more);
+    }
+
     void add(ConsumerRecord<byte[], byte[]> record) {
         if (count == offsets.length) {
-            keys = Arrays.copyOf(keys, 2 * count);
-            values = Arrays.copyOf(values, 2 * count);
-            offsets = Arrays.copyOf(offsets, 2 * count);
-            timestamps = Arrays.copyOf(timestamps, 2 * count);
-            timestampTypes = Arrays.copyOf(timestampTypes, 2 * count);
+            makeRoom();
         }
         keys[count] = record.key();
         values[count] = record.value();

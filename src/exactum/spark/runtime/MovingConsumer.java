@@ -1,46 +1,40 @@
 package exactum;
 
 import java.time.Duration;
-import java.util.Arrays;
-import java.util.Collections;
 import java.util.Deque;
 import java.util.HashMap;
-import java.util.Iterator;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.Timer;
 import java.util.TimerTask;
 import java.util.concurrent.ConcurrentLinkedDeque;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
-import org.apache.spark.SparkConf;
-import org.apache.spark.SparkEnv;
-import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.kafka010.KafkaBatchInputPartition;
 
 /**
- * A consumer that reads ranges of many partitions, one after the other, for micro-batches of more partitions than Spark
- * keeps consumers for.
+ * A consumer that reads the ranges of one task after the other's, those of a task at the same time.
  *
- * <p>Spark has a consumer for each partition. Those that it does not keep are made anew in every micro-batch, and to make
- * one costs more than to read a few records. Of these there are as many as tasks read at once.
+ * <p>Spark has a consumer for each partition, and asks each for its log's two ends in every micro-batch. Those that it does
+ * not keep are made anew, and to make one costs more than to read a few records. Of these there are as many as tasks read at
+ * once, and one request reads what all partitions of a broker have.
  *
  * <p>It hands out what is there for sure. Of anything else Spark's own consumer has to say what it is, and what
  * failOnDataLoss makes of it.
  */
 final class MovingConsumer {
-    /** Among the settings of Kafka's consumer, which passes them on. */
-    private static final String WANTED = "exactum.moving.consumer";
-    /** Where Spark logs in by delegation tokens, it alone knows when they change (KafkaTokenUtil.scala). */
-    private static final String TOKENS = "spark.kafka.clusters.";
-
-    private static final String KEPT = "spark.kafka.consumer.cache.capacity";
-    private static final int KEPT_DEFAULT = 64;
-    private static final String FETCH = "max.partition.fetch.bytes";
-    /** What lies behind a range is fetched in vain, twice as much at most: nobody keeps it for the next micro-batch. */
-    private static final int FETCH_MAX = 256 << 10;
+    /** What a consumer fetches, of a partition and of a broker; what lies behind a range it fetches in vain. */
+    private static final Map<String, Integer> FETCH_MAX =
+            Map.of("max.partition.fetch.bytes", 256 << 10, "fetch.max.bytes", 4 << 20);
+    /** A reader asks after each poll whether it has enough. */
+    private static final String POLL = "max.poll.records";
+    private static final int POLL_MAX = 100;
 
     private static final long POLL_MS_MAX = 10_000, IDLE_MS_MAX = 60_000;
 
@@ -54,7 +48,7 @@ final class MovingConsumer {
                 public void run() {
                     for (MovingConsumer each : ALL) {
                         if (System.currentTimeMillis() - each.idleSinceMs > IDLE_MS_MAX && ALL.remove(each)) {
-                            each.close();
+                            each.closeQuietly();
                         }
                     }
                 }
@@ -62,98 +56,147 @@ final class MovingConsumer {
         }
     }
 
+    /** Those of Spark's consumers. */
     private final Map<String, Object> settings;
+
     private final KafkaConsumer<byte[], byte[]> consumer;
-    private TopicPartition partition;
-    private Iterator<ConsumerRecord<byte[], byte[]>> polled;
-    /** The first offset of which it is not known whether a record is there. */
-    private long position;
+    /** Where it stands in each partition that it is assigned: the first offset that it has not handed out or dropped. */
+    private final Map<TopicPartition, Long> positions = new HashMap<>();
+    /** The partitions whose ranges are not read to their end, with the first offset behind that. */
+    private final Map<TopicPartition, Long> ends = new HashMap<>();
 
     private volatile long idleSinceMs;
 
     private MovingConsumer(Map<String, Object> settings) {
         this.settings = settings;
-        consumer = new KafkaConsumer<>(settings);
+        Map<String, Object> own = new HashMap<>(settings);
+        FETCH_MAX.forEach((name, most) ->
+                own.merge(name, most, (given, all) -> Math.min(Integer.parseInt(given.toString()), most)));
+        own.putIfAbsent(POLL, POLL_MAX);
+        consumer = new KafkaConsumer<>(own);
     }
 
-    /** On the driver: the ranges of a micro-batch; where they are many, so that executors read them by such consumers. */
-    static InputPartition[] wantedFor(InputPartition[] ranges) {
-        SparkConf conf = SparkEnv.get().conf();
-        long partitions = Arrays.stream(ranges)
-                .map(range -> ((KafkaBatchInputPartition) range).offsetRange().topicPartition())
-                .distinct()
-                .count();
-        if (partitions <= conf.getInt(KEPT, KEPT_DEFAULT) || conf.getAllWithPrefix(TOKENS).length > 0) {
-            return ranges;
+    /** One that stands at the begin of all ranges, for their reader alone. */
+    static MovingConsumer take(KafkaRanges task) {
+        Map<String, Object> settings = task.ranges[0].executorKafkaParams();
+        Set<TopicPartition> partitions = new HashSet<>();
+        for (KafkaBatchInputPartition range : task.ranges) {
+            partitions.add(range.offsetRange().topicPartition());
         }
-        Map<String, Object> settings = new HashMap<>(((KafkaBatchInputPartition) ranges[0]).executorKafkaParams());
-        settings.put(WANTED, "true");
-        settings.merge(FETCH, FETCH_MAX, (given, most) -> Math.min(Integer.parseInt(given.toString()), (int) most));
-        InputPartition[] wanted = new InputPartition[ranges.length];
-        for (int place = 0; place < ranges.length; place++) {
-            KafkaBatchInputPartition range = (KafkaBatchInputPartition) ranges[place];
-            wanted[place] = range.copy(
-                    range.offsetRange(), settings, range.pollTimeoutMs(), range.failOnDataLoss(), range.includeHeaders());
+        MovingConsumer found = idle(settings, partitions);
+        if (found == null) {
+            found = idle(settings, Set.of());
         }
-        return wanted;
+        if (found == null) {
+            found = new MovingConsumer(settings);
+        }
+        try {
+            found.assign(partitions, task.ranges);
+        } catch (RuntimeException refused) {
+            found.closeQuietly();
+            throw refused;
+        }
+        return found;
     }
 
-    /** One that stands at the begin of a range, for its reader alone; null: the range is read by Spark's. */
-    static MovingConsumer take(KafkaBatchInputPartition range) {
-        Map<String, Object> settings = range.executorKafkaParams();
-        if (!settings.containsKey(WANTED)) {
-            return null;
-        }
+    /** One that has read these partitions before, if there is one that no other task takes meanwhile. */
+    private static MovingConsumer idle(Map<String, Object> settings, Set<TopicPartition> partitions) {
         for (MovingConsumer each : Idle.ALL) {
-            if (each.settings.equals(settings) && Idle.ALL.remove(each)) {
-                return each.at(range);
+            if (each.settings.equals(settings)
+                    && each.positions.keySet().containsAll(partitions)
+                    && Idle.ALL.remove(each)) {
+                return each;
             }
         }
-        return new MovingConsumer(settings).at(range);
+        return null;
     }
 
-    private MovingConsumer at(KafkaBatchInputPartition range) {
-        partition = range.offsetRange().topicPartition();
-        position = range.offsetRange().fromOffset();
-        polled = Collections.emptyIterator();
-        consumer.assign(List.of(partition));
-        consumer.seek(partition, position);
-        return this;
+    /** A partition that it stands at already is read on without a request: what came meanwhile is there. */
+    private void assign(Set<TopicPartition> partitions, KafkaBatchInputPartition[] ranges) {
+        positions.keySet().retainAll(partitions);
+        consumer.assign(partitions);
+        consumer.resume(partitions);
+        for (KafkaBatchInputPartition range : ranges) {
+            TopicPartition partition = range.offsetRange().topicPartition();
+            long from = range.offsetRange().fromOffset();
+            ends.put(partition, range.offsetRange().untilOffset());
+            if (!Long.valueOf(from).equals(positions.put(partition, from))) {
+                consumer.seek(partition, from);
+            }
+        }
+    }
+
+    boolean isDone() {
+        return ends.isEmpty();
+    }
+
+    /** Where its reader has to go on in a partition whose range is not read to its end; null: it is. */
+    Long left(TopicPartition partition) {
+        return ends.containsKey(partition) ? positions.get(partition) : null;
     }
 
     /**
-     * The next record before {@code untilOffset}; null where all others were aborted or compacted.
+     * Adds what comes next of the ranges to {@code records}, one for each partition, in order.
      *
-     * @throws OffsetOutOfRangeException records may be lost, or none came: it is to be read on by Spark's
+     * @throws OffsetOutOfRangeException records may be lost, or none came: what is left is to be read on by Spark's
      */
-    ConsumerRecord<byte[], byte[]> next(long untilOffset, long timeoutMs) {
-        while (!polled.hasNext() && position < untilOffset) {
-            poll(Math.min(timeoutMs, POLL_MS_MAX));
+    void poll(long timeoutMs, Map<TopicPartition, KafkaRecords> records) {
+        ConsumerRecords<byte[], byte[]> polled = consumer.poll(Duration.ofMillis(Math.min(timeoutMs, POLL_MS_MAX)));
+        Map<TopicPartition, Long> moved = new HashMap<>(), gaps = new HashMap<>();
+        ends.forEach((partition, end) -> {
+            long from = positions.get(partition), position = consumer.position(partition);
+            if (position > from) {
+                moved.put(partition, position);
+                if (polled.records(partition).size() != position - from) {
+                    gaps.put(partition, from);
+                }
+            }
+        });
+        if (moved.isEmpty()) {
+            throw new OffsetOutOfRangeException(Map.of());
         }
-        ConsumerRecord<byte[], byte[]> record = polled.hasNext() ? polled.next() : null;
-        return record != null && record.offset() < untilOffset ? record : null;
-    }
-
-    private void poll(long timeoutMs) {
-        List<ConsumerRecord<byte[], byte[]>> records = consumer.poll(Duration.ofMillis(timeoutMs)).records(partition);
-        long from = position;
-        position = consumer.position(partition);
-        boolean isWhole = records.size() == position - from;
         // Offsets without a record are of what was aborted or compacted, if the log begins before them.
-        if (position == from || !isWhole && consumer.beginningOffsets(List.of(partition)).get(partition) > from) {
-            throw new OffsetOutOfRangeException(Map.of(partition, from));
+        if (!gaps.isEmpty()) {
+            consumer.beginningOffsets(gaps.keySet()).forEach((partition, begin) -> {
+                if (begin > gaps.get(partition)) {
+                    moved.remove(partition);
+                }
+            });
         }
-        polled = records.iterator();
+        boolean areSure = gaps.isEmpty() || moved.keySet().containsAll(gaps.keySet());
+        moved.forEach((partition, position) -> {
+            long end = ends.get(partition);
+            for (ConsumerRecord<byte[], byte[]> record : polled.records(partition)) {
+                if (record.offset() < end) {
+                    records.get(partition).add(record);
+                }
+            }
+            positions.put(partition, position);
+            if (position >= end) {
+                ends.remove(partition);
+                consumer.pause(List.of(partition));
+            }
+        });
+        if (!areSure) {
+            throw new OffsetOutOfRangeException(Map.of());
+        }
     }
 
-    /** Its reader has come to the end of its range. */
+    /** Its reader has come to the end of all ranges. */
     void giveBack() {
-        polled = null;
         idleSinceMs = System.currentTimeMillis();
         Idle.ALL.addFirst(this);
     }
 
     void close() {
         consumer.close(Duration.ZERO);
+    }
+
+    private void closeQuietly() {
+        try {
+            close();
+        } catch (KafkaException leftToTheBroker) {
+            // nobody waits for it
+        }
     }
 }

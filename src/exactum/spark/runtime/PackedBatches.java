@@ -2,6 +2,7 @@ package exactum;
 
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -45,6 +46,9 @@ import scala.jdk.javaapi.CollectionConverters;
  * they are two.
  */
 public final class PackedBatches {
+    /** So few records of one partition, of so many bytes, go with those of the next one: an array costs Python a millisecond. */
+    private static final int FEW = 1_000, SMALL = 256 << 10;
+
     private PackedBatches() {}
 
     /** A packed micro-batch, each array of many records, and how it is unpacked. */
@@ -137,6 +141,7 @@ public final class PackedBatches {
     }
 
     private static Iterator<byte[]> packed(Iterator<ColumnarBatch> batches, int[] columns) {
+        boolean ofAnyPartition = Arrays.stream(columns).allMatch(KafkaRecords::isOfAnyPartition);
         return new Iterator<>() {
             @Override
             public boolean hasNext() {
@@ -145,7 +150,11 @@ public final class PackedBatches {
 
             @Override
             public byte[] next() {
-                return RecordPacker.packed(KafkaRecords.of(batches.next()), columns);
+                KafkaRecords records = KafkaRecords.of(batches.next());
+                while (ofAnyPartition && records.count() < FEW && records.bytes() < SMALL && batches.hasNext()) {
+                    records.addAll(KafkaRecords.of(batches.next()));
+                }
+                return RecordPacker.packed(records, columns);
             }
         };
     }

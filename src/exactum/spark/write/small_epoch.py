@@ -10,13 +10,18 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence, Set
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from exactum.checkpoint.offset_log import Offsets, from_json
 from exactum.protocol.model import SourceOffsets
-from exactum.spark.jvm.frames import BRIEF_TASKS_MAX, Tasks, classes_in, logical_plan
+from exactum.spark.jvm.frames import (
+    BRIEF_TASKS_MAX,
+    PYTHON_FUNCTION,
+    Tasks,
+    classes_in,
+    logical_plan,
+)
 from exactum.spark.query import Batch, Run
 from exactum.spark.settings import is_on
 
@@ -39,24 +44,30 @@ PARTITIONS_PER_TASK = 4
 """Spark reads one Kafka partition after another in a task, at 2 to 3 ms each where there is
 little in them.
 """
+MORE_TASKS = ("minPartitions", "maxRecordsPerPartition")
+"""Options of Spark's source by which a partition is read by several tasks."""
+GATHERED_PER_TASK = 64
+"""Our source reads them at the same time (KafkaRanges.java)."""
 
 _BATCH = "LogicalRDD"
 """The plan of a micro-batch, as Spark hands it over."""
-_OF_QUERY = frozenset(
-    (
-        "WriteToMicroBatchDataSourceV1",
-        "StreamingDataSourceV2ScanRelation",
-        "StreamingDataSourceV2Relation",
-        "Project",
-        "Filter",
-        "Union",
-        "SubqueryAlias",
-    )
-)
 _OF_VIEW = frozenset(("Project", "Filter", "SubqueryAlias"))
+_OF_QUERY = _OF_VIEW | {
+    "WriteToMicroBatchDataSourceV1",
+    "StreamingDataSourceV2ScanRelation",
+    "StreamingDataSourceV2Relation",
+    "Union",
+}
 """Nodes that keep no state and compute no more than expressions, by their class in Spark's
 logical plan.
 """
+_SHUFFLING = frozenset(
+    ("Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "EventTimeWatermark", "Join")
+)
+"""Behind which other tasks go on than those that read."""
+_MAP, _COUNTED = "MapInArrow", "CollectMetrics"
+_DECODE = f"{PYTHON_FUNCTION}(DecodeTask)"
+"""What ``decode`` makes of these two: it takes each record by itself."""
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 _FOREIGN = re.compile(
     r"UDF|UserDefined|Python|Invoke|Reflection|Subquery(?!Alias)|Exists|ListQuery|\.objects\."
@@ -70,6 +81,7 @@ class SmallEpochs:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._suited: bool | None = None
+        self._gathered_after: int | None = None
 
     def tasks(self, frame: DataFrame, batch: Batch) -> Tasks:
         """As many as it is worth for ``frame``, what is written of the batch. For a run's first
@@ -79,9 +91,11 @@ class SmallEpochs:
         few = sizes is not None and len(sizes) <= BRIEF_TASKS_MAX * PARTITIONS_PER_TASK
         if not sizes or (batch.first and few):
             return Tasks()
-        if sum(sizes) > MIDDLE_ROWS_MAX or not self._may(frame):
+        if sum(sizes) > MIDDLE_ROWS_MAX or not self._may(frame, batch.batch_id):
             return Tasks()
         rows = sum(sizes)
+        if self._gathered_after is not None and batch.batch_id > self._gathered_after:
+            return Tasks(None, rows <= ROWS_MAX)
         if rows > ROWS_MAX:
             if max(sizes) * len(sizes) > SHARE_MAX * rows:
                 return Tasks()
@@ -91,15 +105,49 @@ class SmallEpochs:
             number = tasks_worth(len(sizes), 0 if few else slots_of(frame.sparkSession))
         return Tasks(number if number < len(sizes) else None, number <= BRIEF_TASKS_MAX)
 
-    def _may(self, frame: DataFrame) -> bool:
+    def _may(self, frame: DataFrame, batch_id: int) -> bool:
         """Looked at once, for expressions may be many: what is written of one batch is written of
         the others.
         """
         if self._suited is None:
-            self._suited = (
-                is_on(frame.sparkSession, SETTING) and is_light(self._run) and is_light_view(frame)
-            )
+            self._suited = False
+            if is_on(frame.sparkSession, SETTING):
+                self._look(frame, batch_id)
         return self._suited
+
+    def _look(self, frame: DataFrame, batch_id: int) -> None:
+        query = classes_in(self._run.execution.logical_plan())
+        view = classes_in(logical_plan(frame))
+        heavy = heavy_in(query, _OF_QUERY) or heavy_in(view, {_BATCH, *_OF_VIEW})
+        self._suited = not heavy and all(source.is_kafka for source in self._run.sources)
+        if heavy:
+            logger.debug("%s: its epochs go into the tasks that Spark plans: %s", self._run, heavy)
+        limits = None
+        if self._suited or (shuffles(query) and not heavy_in(query, _OF_QUERY | _SHUFFLING)):
+            limits = ROWS_MAX, GATHERED_PER_TASK, MIDDLE_ROWS_MAX, SHARE_MAX
+        elif is_row_by_row(query, view) and not _may_grow(frame.sparkSession):
+            limits = 0, 1, ROWS_MAX, SHARE_MAX  # no more tasks than run at once
+        asks_for_more = any(s.option(name) for s in self._run.sources for name in MORE_TASKS)
+        if limits is not None and not asks_for_more and self._run.execution.gather(*limits):
+            self._gathered_after = batch_id
+
+
+def shuffles(query: Sequence[str]) -> bool:
+    return any(_simple(name) in _SHUFFLING for name in query)
+
+
+def is_row_by_row(query: Sequence[str], view: Sequence[str]) -> bool:
+    """True where the tasks that read compute each row from one record, by whatever expressions."""
+    nodes = _OF_QUERY | _SHUFFLING | {_MAP, _COUNTED}
+    maps = sum(_simple(name) == _MAP for name in query)
+    if other_nodes(query, nodes) or maps != query.count(_DECODE):
+        return False
+    return shuffles(query) or not other_nodes(view, {_BATCH, *_OF_VIEW})
+
+
+def _may_grow(session: SparkSession) -> bool:
+    """Whether Spark asks for more executors where tasks wait."""
+    return str(session.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
 
 
 def tasks_worth(partitions: int, slots: int) -> int:
@@ -137,31 +185,16 @@ def partition_sizes(offsets: SourceOffsets, began: Sequence[Offsets] = ()) -> li
     return sizes
 
 
-def is_light(run: Run) -> bool:
-    """True when the query reads Kafka alone, keeps no state, and computes each row by Spark's own
-    expressions.
-    """
-    if not all(source.is_kafka for source in run.sources):
-        return False
-    heavy = heavy_in(run.execution.logical_plan(), _OF_QUERY)
-    if heavy:
-        logger.debug(
-            "%s: every epoch goes into the tasks that Spark plans, because of %s", run, heavy
-        )
-    return not heavy
+def other_nodes(plan: Sequence[str], nodes: Set[str]) -> list[str]:
+    """The classes in a logical plan that are neither ``nodes`` nor expressions of Spark's own."""
+    return [n for n in plan if not n.startswith(_EXPRESSIONS) and _simple(n) not in nodes]
 
 
-def is_light_view(frame: DataFrame) -> bool:
-    """True where only Spark's own expressions compute the frame's rows of the micro-batch."""
-    return not heavy_in(logical_plan(frame), {_BATCH, *_OF_VIEW})
+def heavy_in(plan: Sequence[str], nodes: Set[str]) -> str:
+    """The first class in a logical plan that is none of these, or runs foreign code; or ""."""
+    others = other_nodes(plan, nodes)
+    return next((name for name in plan if name in others or _FOREIGN.search(name)), "")
 
 
-def heavy_in(plan: Any, nodes: Set[str]) -> str:
-    """The first class in a logical plan that is neither one of ``nodes`` nor an expression of
-    Spark's own; or "".
-    """
-    for name in classes_in(plan):
-        known = name.startswith(_EXPRESSIONS) or name.rpartition(".")[2] in nodes
-        if not known or _FOREIGN.search(name):
-            return name
-    return ""
+def _simple(name: str) -> str:
+    return name.rpartition(".")[2]
