@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -83,7 +84,9 @@ def environment() -> dict[str, str]:
 class Driver(ProcessTree):
     """One driver process with everything below it, which runs one query after another."""
 
-    def __init__(self, folder: Path, own: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, own: Mapping[str, str], session: Mapping[str, Any] | None = None
+    ) -> None:
         self.folder = folder
         self._inbox = folder / "inbox"
         self._inbox.mkdir(parents=True)
@@ -94,7 +97,7 @@ class Driver(ProcessTree):
             "SPARK_SUBMIT_OPTS": " ".join(SMALL_OPTIONS),
             **own,
         }
-        words = command(self._inbox, {"master": MASTER})
+        words = command(self._inbox, {"master": MASTER, **(session or {})})
         super().__init__(words, folder / "log", folder, variables)
 
     @property
@@ -236,11 +239,10 @@ class Servers:
 
     # ---- drivers -------------------------------------------------------------------------------
 
-    def hire(self) -> Driver:
-        """Start another driver process."""
-        driver = Driver(
-            self.folder / f"driver{self.number()}", self.clock.environment if self.clock else {}
-        )
+    def hire(self, session: Mapping[str, Any] | None = None) -> Driver:
+        """Start another driver process; ``session``: settings of Spark."""
+        own = self.clock.environment if self.clock else {}
+        driver = Driver(self.folder / f"driver{self.number()}", own, session)
         self._drivers.append(driver)
         return driver
 

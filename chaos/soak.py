@@ -27,6 +27,7 @@ from chaos.cell_run import MAY_BE_STARTED_AGAIN, WrongStop
 from chaos.query_oracle import SINKS, QueryOracle
 from chaos.servers import Driver, HarnessFailure, Servers
 from chaos.start import Result, Start
+from exactum.spark.write.small_epoch import SETTING as SMALL_EPOCHS
 from tests.kit.crash import oracle
 from tests.kit.crash.oracle import OracleFailure
 from tests.kit.targets.ledger import Posting
@@ -57,7 +58,7 @@ class Soak:
         self.minutes = minutes
         self.chance = random.Random(seed)
         self.timeline: list[str] = []
-        self.driver, self.understudy = servers.hire(), servers.hire()
+        self.driver, self.understudy = self.hire(), self.hire()
         self.start: Start | None = None
         self.copy: Start | None = None
         """The second copy of the query, in the process of ``understudy``."""
@@ -69,6 +70,12 @@ class Soak:
         folder = servers.folder / "soak"
         folder.mkdir()
         self.query_oracle = QueryOracle(servers, folder, sorted(SINKS), seed)
+
+    def hire(self) -> Driver:
+        """One whose small micro-batches are read as a user's are, and not in a task for each
+        partition.
+        """
+        return self.servers.hire({SMALL_EPOCHS: True})
 
     def note(self, text: str) -> None:
         self.timeline.append(f"{time.monotonic() - self._began_s:7.1f} s  {text}")
@@ -141,7 +148,7 @@ class Soak:
     def _another(self, dead: Driver) -> Driver:
         dead.kill()  # what is left below it
         self.note("a new driver process")
-        return self.servers.hire()
+        return self.hire()
 
     def begin(self, driver: Driver, **changed: Any) -> Start:
         self._starts += 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
-PARTITIONS = 4
+PARTITIONS = int(os.environ.get("PARTITIONS", "4"))
+"""Of every topic; of the environment, to see what more of them cost each."""
 PARALLELISM = 2
 LINGER_MS = 5
 BATCH_BYTES = 262_144

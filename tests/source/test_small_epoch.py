@@ -244,21 +244,26 @@ def test_an_error_of_a_task(stream: Any, filled: Callable[[int], str]) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("at_most", "tasks"), [(8, 2), (7, 4)])
+@pytest.mark.parametrize(
+    ("partitions", "at_most", "tasks"), [(4, 8, [4, 2, 2]), (4, 7, [4, 4, 4]), (12, 7, [12, 12, 8])]
+)
 def test_larger_epochs(
     stream: Any,
     filled: Callable[[int], str],
+    partitions: int,
     at_most: int,
-    tasks: int,
+    tasks: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those of middle size go into the tasks that run at once, here two; larger ones as planned."""
+    """Those of middle size go into the tasks that run at once, here two; larger ones as planned, or
+    in four times as many as run at once.
+    """
     monkeypatch.setattr(small_epoch, "ROWS_MAX", 7)
     monkeypatch.setattr(small_epoch, "MIDDLE_ROWS_MAX", at_most)
-    name = filled(4)
-    assert stream.run(stream.read(name, maxOffsetsPerTrigger=8)) is None
-    assert transactions(stream) == [4, tasks, tasks]
-    assert stream.rows() == [(name, partition, row) for partition in range(4) for row in range(6)]
+    name = filled(partitions)
+    assert stream.run(stream.read(name, maxOffsetsPerTrigger=2 * partitions)) is None
+    assert transactions(stream) == tasks
+    assert stream.rows() == [(name, p, row) for p in range(partitions) for row in range(6)]
 
 
 @pytest.mark.variants(1)

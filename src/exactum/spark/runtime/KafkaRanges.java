@@ -103,13 +103,14 @@ final class KafkaRanges implements InputPartition {
     /** In how many tasks a micro-batch is read whose rows cost nothing to compute (small_epoch.py, which gives the numbers). */
     static final class Gathered {
         private final long rowsMax, middleRowsMax;
-        private final int perTask;
+        private final int perTask, largePerSlot;
         private final double shareMax;
 
-        Gathered(long rowsMax, int perTask, long middleRowsMax, double shareMax) {
+        Gathered(long rowsMax, int perTask, long middleRowsMax, int largePerSlot, double shareMax) {
             this.rowsMax = rowsMax;
             this.perTask = perTask;
             this.middleRowsMax = middleRowsMax;
+            this.largePerSlot = largePerSlot;
             this.shareMax = shareMax;
         }
 
@@ -120,11 +121,15 @@ final class KafkaRanges implements InputPartition {
                 rows += range.offsetRange().size();
                 most = Math.max(most, range.offsetRange().size());
             }
-            if (rows > middleRowsMax || rows > rowsMax && most * ranges.size() > shareMax * rows) {
+            if (rows > rowsMax && most * ranges.size() > shareMax * rows) {
                 return 0;
             }
-            int slots = SparkContext.getOrCreate().defaultParallelism();
-            int worth = rows > rowsMax ? slots : Math.min(-Math.floorDiv(-ranges.size(), perTask), slots);
+            int worth = SparkContext.getOrCreate().defaultParallelism();
+            if (rows > middleRowsMax) {
+                worth *= largePerSlot;
+            } else if (rows <= rowsMax) {
+                worth = Math.min(-Math.floorDiv(-ranges.size(), perTask), worth);
+            }
             return worth < ranges.size() ? worth : 0;
         }
     }

@@ -31,10 +31,7 @@ import org.apache.spark.sql.kafka010.KafkaBatchInputPartition;
 final class MovingConsumer {
     /** What a consumer fetches, of a partition and of a broker; what lies behind a range it fetches in vain. */
     private static final Map<String, Integer> FETCH_MAX =
-            Map.of("max.partition.fetch.bytes", 256 << 10, "fetch.max.bytes", 4 << 20);
-    /** A reader asks after each poll whether it has enough. */
-    private static final String POLL = "max.poll.records";
-    private static final int POLL_MAX = 100;
+            Map.of("max.partition.fetch.bytes", 256 << 10, "fetch.max.bytes", 8 << 20);
 
     private static final long POLL_MS_MAX = 10_000, IDLE_MS_MAX = 60_000;
 
@@ -72,7 +69,6 @@ final class MovingConsumer {
         Map<String, Object> own = new HashMap<>(settings);
         FETCH_MAX.forEach((name, most) ->
                 own.merge(name, most, (given, all) -> Math.min(Integer.parseInt(given.toString()), most)));
-        own.putIfAbsent(POLL, POLL_MAX);
         consumer = new KafkaConsumer<>(own);
     }
 

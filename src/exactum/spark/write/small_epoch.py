@@ -48,6 +48,9 @@ MORE_TASKS = ("minPartitions", "maxRecordsPerPartition")
 """Options of Spark's source by which a partition is read by several tasks."""
 GATHERED_PER_TASK = 64
 """Our source reads them at the same time (KafkaRanges.java)."""
+LARGE_TASKS_PER_SLOT = 4
+"""Of larger epochs: each of hundreds of tasks writes to as many partitions, and a query that is
+late stays so. Some more than run at once even out, and a task that is repeated is a small part."""
 
 _BATCH = "LogicalRDD"
 """The plan of a micro-batch, as Spark hands it over."""
@@ -91,9 +94,9 @@ class SmallEpochs:
         few = sizes is not None and len(sizes) <= BRIEF_TASKS_MAX * PARTITIONS_PER_TASK
         if not sizes or (batch.first and few):
             return Tasks()
-        if sum(sizes) > MIDDLE_ROWS_MAX or not self._may(frame, batch.batch_id):
-            return Tasks()
         rows = sum(sizes)
+        if not self._may(frame, batch.batch_id) or rows > MIDDLE_ROWS_MAX:
+            return Tasks()
         if self._gathered_after is not None and batch.batch_id > self._gathered_after:
             return Tasks(None, rows <= ROWS_MAX)
         if rows > ROWS_MAX:
@@ -124,9 +127,9 @@ class SmallEpochs:
             logger.debug("%s: its epochs go into the tasks that Spark plans: %s", self._run, heavy)
         limits = None
         if self._suited or (shuffles(query) and not heavy_in(query, _OF_QUERY | _SHUFFLING)):
-            limits = ROWS_MAX, GATHERED_PER_TASK, MIDDLE_ROWS_MAX, SHARE_MAX
+            limits = ROWS_MAX, GATHERED_PER_TASK, MIDDLE_ROWS_MAX, LARGE_TASKS_PER_SLOT, SHARE_MAX
         elif is_row_by_row(query, view) and not _may_grow(frame.sparkSession):
-            limits = 0, 1, ROWS_MAX, SHARE_MAX  # no more tasks than run at once
+            limits = 0, 1, ROWS_MAX, 0, SHARE_MAX  # no more tasks than run at once
         asks_for_more = any(s.option(name) for s in self._run.sources for name in MORE_TASKS)
         if limits is not None and not asks_for_more and self._run.execution.gather(*limits):
             self._gathered_after = batch_id
