@@ -101,6 +101,9 @@ class ServerProcess:
     def pause(self) -> None:
         """SIGSTOP: the process keeps its ports and answers nobody. Idempotent."""
         self._signal(signal.SIGSTOP)
+        # A thread that runs may answer once more; macOS cannot tell when all of them have stopped.
+        if self.running and hasattr(os, "waitid"):
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT: undo `pause`. Idempotent."""
