@@ -16,18 +16,24 @@ from exactum import events
 from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import LAZY, PACKED, WAYS, notes_of, written
 from tests.kit.source.columnar_ways import run as into_parquet
+from tests.kit.source.source_stream import transactions
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 PARTITIONS = 5
+LARGE = 2_000_000
+"""Bytes of the largest record that a topic takes here."""
 BY_BOTH = pytest.mark.parametrize("way", [PACKED, LAZY])
 
 
-def tasks_of(stream: Any) -> list[int]:
-    """Of each micro-batch: a task makes a transaction where it has rows."""
-    return [e.transactions for e in stream.events if isinstance(e, events.EpochCompleted)]
+def give(broker: Broker, name: str, values: list[bytes], partitions: int) -> None:
+    """To the partitions in turn."""
+    producer = Producer({"bootstrap.servers": broker.servers, "message.max.bytes": LARGE})
+    for number, value in enumerate(values):
+        producer.produce(name, value, partition=number % partitions)
+    assert producer.flush(WAIT_MAX_S) == 0
 
 
 @pytest.fixture
@@ -36,10 +42,10 @@ def read(stream: Any, way: str) -> Any:
     None.
     """
 
-    def read(name: str, at_most: int, rows: Any = None, **options: Any) -> str | None:
+    def read(name: str, at_most: int, **options: Any) -> str | None:
         frame = stream.read(name, maxOffsetsPerTrigger=at_most, **options)
         with configured(stream.spark, WAYS[way]):
-            return into_parquet(stream, frame, **({} if rows is None else {"rows": rows}))
+            return into_parquet(stream, frame)
 
     return read
 
@@ -80,7 +86,7 @@ def test_every_record_once_and_in_order(
         for partition in range(PARTITIONS):
             offsets = [row["offset"] for row in rows if row["partition"] == partition]
             assert offsets == sorted(offsets), seed
-    assert len(tasks_of(stream)) > 4 and set(tasks_of(stream)[2:]) <= {0, 1}, seed
+    assert len(transactions(stream)) > 4 and set(transactions(stream)[2:]) <= {0, 1}, seed
 
 
 @BY_BOTH
@@ -108,7 +114,7 @@ def test_records_that_are_gone(
     else:
         assert "failOnDataLoss" in str(error)
         assert found == [(p, n) for p in range(3) for n in range(18)]
-    assert tasks_of(stream)[2] == 1
+    assert transactions(stream)[2] == 1
 
 
 class Heard(list[Any]):
@@ -125,12 +131,9 @@ class Heard(list[Any]):
 @BY_BOTH
 def test_large_records(stream: Any, broker: Broker, read: Callable[..., str | None]) -> None:
     """Larger than what is fetched of a partition at a time."""
-    name = broker.topic("large", partitions=3, config={"max.message.bytes": 2_000_000})
-    producer = Producer({"bootstrap.servers": broker.servers, "message.max.bytes": 2_000_000})
+    name = broker.topic("large", partitions=3, config={"max.message.bytes": LARGE})
     values = [bytes([number]) * 900_000 for number in range(18)]
-    for number, value in enumerate(values):
-        producer.produce(name, value, partition=number % 3)
-    assert producer.flush(WAIT_MAX_S) == 0
+    give(broker, name, values, 3)
     assert read(name, 6) is None
     found = [(row["partition"], row["value"]) for row in written(stream.out)]
     assert found == [(p, values[n]) for p in range(3) for n in range(p, 18, 3)]
@@ -138,13 +141,10 @@ def test_large_records(stream: Any, broker: Broker, read: Callable[..., str | No
 
 def test_arrays_stay_small(stream: Any, broker: Broker, packed_jobs: list[Any]) -> None:
     """Keys and values of several partitions come in one array, but for large ones."""
-    name = broker.topic("arrays", partitions=6, config={"max.message.bytes": 2_000_000})
-    producer = Producer({"bootstrap.servers": broker.servers, "message.max.bytes": 2_000_000})
+    name = broker.topic("arrays", partitions=6, config={"max.message.bytes": LARGE})
     values = [bytes([number]) * 900_000 for number in range(36)]
     values += [b"%d" % number for number in range(36)]
-    for number, value in enumerate(values):
-        producer.produce(name, value, partition=number % 6)
-    assert producer.flush(WAIT_MAX_S) == 0
+    give(broker, name, values, 6)
     frame = stream.read(name, maxOffsetsPerTrigger=18).select("value")
     assert into_parquet(stream, frame) is None
     assert packed_jobs
@@ -152,4 +152,4 @@ def test_arrays_stay_small(stream: Any, broker: Broker, packed_jobs: list[Any]) 
     assert sorted(row["value"] for rows in read for row in rows) == sorted(values)
     sizes = [int(note.read_text().partition("\n")[0]) for note in notes_of(stream.out).iterdir()]
     assert max(sizes) < 4_000_000
-    assert tasks_of(stream)[-2:] == [1, 1] and len(sizes) < len(values)
+    assert transactions(stream)[-2:] == [1, 1] and len(sizes) < len(values)

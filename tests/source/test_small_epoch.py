@@ -15,12 +15,13 @@ from confluent_kafka.admin import NewPartitions
 from pyspark.sql import functions as f
 
 import exactum
-from exactum import Delivery, errors, events
+from exactum import Delivery, errors
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.write import small_epoch
 from tests.kit.errors import check_query_error
 from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import WriterSink
+from tests.kit.source.source_stream import transactions
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -29,13 +30,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 def identity(column: Any) -> Any:
     return f.udf(lambda name: name, "string", useArrow=False)(column)
-
-
-def transactions(stream: Any) -> list[int]:
-    """Of each epoch; a task makes one where it has rows."""
-    return [
-        event.transactions for event in stream.events if isinstance(event, events.EpochCompleted)
-    ]
 
 
 def consumers(spark: Any) -> set[int]:

@@ -20,7 +20,7 @@ from confluent_kafka import (
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
-from exactum import Query
+from exactum import Query, events
 from exactum.local import LocalKafka
 from tests.kit.errors import text_of
 from tests.kit.kafka.broker import Broker
@@ -144,3 +144,10 @@ class Stream:
     def rows(self) -> list[tuple[str, int, int]]:
         found = rows_in(self.out)
         return sorted((row["topic"], row["partition"], row["offset"]) for row in found)
+
+
+def transactions(stream: Stream) -> list[int]:
+    """Of each epoch; a task makes one where it has rows."""
+    return [
+        event.transactions for event in stream.events if isinstance(event, events.EpochCompleted)
+    ]

@@ -136,8 +136,8 @@ class Execution:
         return running_sources(streams, self.logical_plan()) if streams else []
 
     def gather(self, *limits: float) -> bool:
-        """Whether all sources are ``read_kafka``'s in columns, which put small micro-batches into
-        few tasks from the next one on (ColumnarKafka.java has the ``limits``).
+        """Whether all sources are ``read_kafka``'s in columns, which put micro-batches into few
+        tasks from the next one on (ColumnarKafka.java has the ``limits``).
         """
         streams = listed(self._execution.sources())
         if not all(class_name(stream) == "ColumnarKafkaStream" for stream in streams):

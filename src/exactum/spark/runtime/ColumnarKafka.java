@@ -60,13 +60,13 @@ public final class ColumnarKafka implements TableProvider {
     }
 
     /**
-     * Small micro-batches of one of our streams go into few tasks from now on, as KafkaRanges.Gathered says. False where they
-     * do not: it is another stream, or does not read in columns.
+     * Micro-batches of one of our streams go into few tasks from now on, as KafkaRanges.Gathered says. False where they do
+     * not: it does not read in columns.
      */
     public static boolean gather(
             Object stream, int rowsMax, int perTask, int middleRowsMax, int largePerSlot, double shareMax) {
-        KafkaRanges.Gathered how = new KafkaRanges.Gathered(rowsMax, perTask, middleRowsMax, largePerSlot, shareMax);
-        return stream instanceof ColumnarKafkaStream && ((ColumnarKafkaStream) stream).gather(how);
+        return ((ColumnarKafkaStream) stream)
+                .gather(new KafkaRanges.Gathered(rowsMax, perTask, middleRowsMax, largePerSlot, shareMax));
     }
 
     @Override

@@ -1,15 +1,12 @@
 package exactum;
 
 import java.util.Arrays;
-import java.util.Collection;
-import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
-import org.apache.kafka.common.TopicPartition;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.kafka010.KafkaBatchInputPartition;
+import org.apache.spark.sql.kafka010.KafkaOffsetRange;
 
 /**
  * What one task reads: a range of a partition, or of each of several, which one MovingConsumer reads at the same time.
@@ -60,16 +57,13 @@ final class KafkaRanges implements InputPartition {
      * be null. More partitions than Spark keeps consumers for are read by consumers that move in any case.
      */
     static InputPartition[] planned(InputPartition[] planned, Gathered gathered) {
-        Map<TopicPartition, KafkaBatchInputPartition> ranges = new LinkedHashMap<>();
-        for (InputPartition each : planned) {
-            ranges.put(partition(each), (KafkaBatchInputPartition) each);
-        }
         if (!canMove()) {
             return planned;
         }
+        long partitions = Arrays.stream(planned).map(range -> offsets(range).topicPartition()).distinct().count();
         // Some partitions are in several ranges where the user has asked for more tasks (minPartitions).
-        int tasks = gathered == null || ranges.size() < planned.length ? 0 : gathered.tasks(ranges.values());
-        if (tasks == 0 && ranges.size() <= SparkEnv.get().conf().getInt(KEPT, KEPT_DEFAULT)) {
+        int tasks = gathered == null || partitions < planned.length ? 0 : gathered.tasks(planned);
+        if (tasks == 0 && partitions <= SparkEnv.get().conf().getInt(KEPT, KEPT_DEFAULT)) {
             return planned;
         }
         return tasks == 0
@@ -96,8 +90,8 @@ final class KafkaRanges implements InputPartition {
         return made;
     }
 
-    private static TopicPartition partition(InputPartition range) {
-        return ((KafkaBatchInputPartition) range).offsetRange().topicPartition();
+    private static KafkaOffsetRange offsets(InputPartition range) {
+        return ((KafkaBatchInputPartition) range).offsetRange();
     }
 
     /** In how many tasks a micro-batch is read whose rows cost nothing to compute (small_epoch.py, which gives the numbers). */
@@ -115,22 +109,19 @@ final class KafkaRanges implements InputPartition {
         }
 
         /** 0: as Spark plans it. */
-        private int tasks(Collection<KafkaBatchInputPartition> ranges) {
-            long rows = 0, most = 0;
-            for (KafkaBatchInputPartition range : ranges) {
-                rows += range.offsetRange().size();
-                most = Math.max(most, range.offsetRange().size());
-            }
-            if (rows > rowsMax && most * ranges.size() > shareMax * rows) {
+        private int tasks(InputPartition[] ranges) {
+            long rows = Arrays.stream(ranges).mapToLong(range -> offsets(range).size()).sum();
+            long most = Arrays.stream(ranges).mapToLong(range -> offsets(range).size()).max().orElse(0);
+            if (rows > rowsMax && most * ranges.length > shareMax * rows) {
                 return 0;
             }
             int worth = SparkContext.getOrCreate().defaultParallelism();
             if (rows > middleRowsMax) {
                 worth *= largePerSlot;
             } else if (rows <= rowsMax) {
-                worth = Math.min(-Math.floorDiv(-ranges.size(), perTask), worth);
+                worth = Math.min(-Math.floorDiv(-ranges.length, perTask), worth);
             }
-            return worth < ranges.size() ? worth : 0;
+            return worth < ranges.length ? worth : 0;
         }
     }
 }

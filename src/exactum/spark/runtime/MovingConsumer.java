@@ -153,13 +153,10 @@ final class MovingConsumer {
         }
         // Offsets without a record are of what was aborted or compacted, if the log begins before them.
         if (!gaps.isEmpty()) {
-            consumer.beginningOffsets(gaps.keySet()).forEach((partition, begin) -> {
-                if (begin > gaps.get(partition)) {
-                    moved.remove(partition);
-                }
-            });
+            Map<TopicPartition, Long> begins = consumer.beginningOffsets(gaps.keySet());
+            gaps.keySet().removeIf(partition -> begins.get(partition) <= gaps.get(partition));
+            moved.keySet().removeAll(gaps.keySet());
         }
-        boolean areSure = gaps.isEmpty() || moved.keySet().containsAll(gaps.keySet());
         moved.forEach((partition, position) -> {
             long end = ends.get(partition);
             for (ConsumerRecord<byte[], byte[]> record : polled.records(partition)) {
@@ -173,7 +170,7 @@ final class MovingConsumer {
                 consumer.pause(List.of(partition));
             }
         });
-        if (!areSure) {
+        if (!gaps.isEmpty()) {
             throw new OffsetOutOfRangeException(Map.of());
         }
     }
