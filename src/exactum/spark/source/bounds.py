@@ -80,22 +80,24 @@ class Bounds(EpochListener):
         self._run = run
         self._stops = tuple(stops)
         self._gate = gate
-        self._came: list[Offsets] = [{} for _ in stops]
-        self._has_written = False
+        self._came: Sequence[Offsets] = ()  # set by the query's thread alone; empty: no batch yet
 
     def done(self, batch: Batch, completed: Completed) -> None:
-        """See the base class."""
-        self._note([from_json(text) for text in batch.offsets.end])
-        self._has_written = True
+        """See the base class. Spark forgets a topic that is gone; it was read as far as it was."""
+        run = self._run
+        before = self._came or [begin_of(source, batch, run.read) for source in run.sources]
+        now = [from_json(text) for text in batch.offsets.end]
+        self._came = [{**a, **b} for a, b in zip(before, now, strict=True)]
 
     def tend(self) -> None:
         """Stop the query if it is read up to the stops, and Spark has logged its last batch."""
-        if not self._has_written:
-            self._note(self._begins())
+        sources = self._came
+        if not sources:
             # Before it waits, it has not yet found that its topics are those of the checkpoint.
             if not self._run.live.doing().startswith(WAITING):
                 return
-        for came, stop in zip(self._came, self._stops, strict=True):
+            sources = self._begins()
+        for came, stop in zip(sources, self._stops, strict=True):
             if any(came.get(partition, 0) < offset for partition, offset in stop.items()):
                 return
         if self._gate.between_epochs(math.inf):
@@ -108,8 +110,3 @@ class Bounds(EpochListener):
             return all_initial_offsets(run.read, len(self._stops))
         ends = source_offsets(run.read, run.first_batch_id - 1, run.checkpoint).end
         return [from_json(text) for text in ends]
-
-    def _note(self, positions: Sequence[Offsets]) -> None:
-        """Spark forgets a topic that is gone; it was read as far as it was."""
-        for came, now in zip(self._came, positions, strict=False):
-            came.update(now)
