@@ -175,13 +175,17 @@ OF_THE_QUERY: dict[str, tuple[Callable[[Any], Any], bool]] = {
         lambda frame: frame.withColumn("key", f.arrow_udf(lambda array: array, "binary")("value")),
         False,
     ),
+    "a function of Python": (  # with all columns: Spark 4.2.0 would wait for ever
+        lambda frame: frame.withColumn("key", f.udf(lambda key: key, "binary")("key")),
+        False,
+    ),
     "metadata of a field": (lambda frame: frame.withMetadata("value", {"of": "whom"}), False),
     "a union": (lambda frame: frame.union(frame.where("offset < 0")), False),
 }
 CASES = {**OF_THE_BATCH, **OF_THE_QUERY}
 ONE_OF_A_KIND = {
     *("looked at", "a view", "persisted", "computed", "a few", "joined with itself"),
-    "expressions of headers",
+    *("expressions of headers", "a function of Python"),
 }
 SETTINGS = {
     "as they are": {},
@@ -197,11 +201,12 @@ SETTINGS = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "3",
     },
 }
+ALWAYS = {("all", "as they are"), ("a function of Python", "as they are")}
 PARAMETERS = [
     pytest.param(
         case,
         name,
-        marks=() if (case, name) == ("all", "as they are") else pytest.mark.deep,
+        marks=() if (case, name) in ALWAYS else pytest.mark.deep,
     )
     for name in SETTINGS
     for case in (CASES if name == "as they are" else sorted(ONE_OF_A_KIND))

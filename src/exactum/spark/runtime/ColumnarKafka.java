@@ -3,6 +3,7 @@ package exactum;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.package$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.streaming.StreamingRelationV2;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -20,6 +21,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.streaming.ContinuousStream;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.kafka010.KafkaSourceProvider;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -41,6 +43,10 @@ public final class ColumnarKafka implements TableProvider {
     static final String ROWS = "exactum.rows";
     /** As Spark writes offsets: the first of each partition that is not read. */
     static final String STOP = "exactum.stop.offsets";
+
+    /** Its Python functions wait for ever where all columns of a source reach them as they are: SPARK-58241. */
+    private static final String HANGS_WITH_COLUMNS = "4.2.0";
+    private static final String COLUMNS_INTO_PYTHON = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled";
 
     private final KafkaSourceProvider spark = new KafkaSourceProvider();
 
@@ -154,6 +160,9 @@ public final class ColumnarKafka implements TableProvider {
 
         @Override
         public MicroBatchStream toMicroBatchStream(String checkpoint) {
+            if (inColumns && package$.MODULE$.SPARK_VERSION().equals(HANGS_WITH_COLUMNS)) {
+                SQLConf.get().setConfString(COLUMNS_INTO_PYTHON, "false"); // in the query's own session
+            }
             stream = new ColumnarKafkaStream(scan.toMicroBatchStream(checkpoint), inColumns, stop);
             return stream;
         }
