@@ -30,11 +30,6 @@ pytestmark = pytest.mark.slow
 REQUESTS = ("put", "get", "list", "delete", "copy", "head")
 
 
-@pytest.fixture(params=["memory", "disk"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return MemoryStore() if request.param == "memory" else LocalStore(tmp_path)
-
-
 def sink(store: Any, **settings: Any) -> FileSink:
     return FileSink("memory://bucket/table", store=store, **settings)
 

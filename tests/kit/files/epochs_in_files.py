@@ -4,11 +4,13 @@ coordinator, plain readers.
 
 from __future__ import annotations
 
+import atexit
 import json
 import multiprocessing
 import os
 import signal
 from collections.abc import Iterable, Sequence
+from functools import cache
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -66,13 +68,22 @@ _DUCK = {
 }
 
 
+@cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """To connect takes ten times as long as a question. It remembers nothing of a file: tests write
+    others under the same names.
+    """
+    atexit.register(_duckdb.cache_clear)  # DuckDB counts what is left of it at the end
+    return duckdb.connect(config={"threads": 1, "enable_external_file_cache": False})
+
+
 def duck(
     folder: Path | str, select: str = "*", format_: str = "parquet", order: str = "id"
 ) -> list[tuple[Any, ...]]:
     """What DuckDB reads by its pattern, which does look into hidden folders."""
     place = str(folder).replace("'", "''")
-    with duckdb.connect() as connection:
-        return connection.execute(
+    with _duckdb().cursor() as cursor:
+        return cursor.execute(
             f"select {select} from {_DUCK[format_].format(place)} order by {order}"
         ).fetchall()
 
