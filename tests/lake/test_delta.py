@@ -32,7 +32,6 @@ from tests.kit.files.s3_server import s3_server
 from tests.kit.lake.tables import (
     at_once,
     columns_of,
-    commit_by_hand,
     ids,
     new_table,
     numbers,
@@ -357,14 +356,6 @@ def test_partitions_of_another_kind(tmp_path: Path) -> None:
     assert "day" in text
     when = (("id", "bigint"), ("at", "timestamp"))
     refusal(FrameRefused, lambda: DeltaSink(tmp_path / "u", partition_by="at"), *when)
-
-
-def test_a_version_of_another_writer_is_read(tmp_path: Path) -> None:
-    """The kit's versions by hand are versions: what they add is found."""
-    new_table(tmp_path / "t", SCHEMA)
-    commit_by_hand(tmp_path / "t", {"txn": {"appId": "spark", "version": 3}})
-    OpenedSink(DeltaSink(tmp_path / "t"), COLUMNS).write(numbers(5))
-    assert ids(tmp_path / "t") == [5]
 
 
 # ---- object stores -------------------------------------------------------------------------------

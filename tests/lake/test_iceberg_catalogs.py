@@ -30,7 +30,7 @@ def test_a_catalog_in_postgresql(postgres: LocalPostgres, tmp_path: Path) -> Non
     uri = postgres.url.replace("postgresql://", "postgresql+psycopg://")
     lake = Lake(tmp_path / "lake", type="sql", uri=uri, name=uuid.uuid4().hex)
     try:
-        race(lake, 8)
+        race(lake, 4)
     finally:
         lake.catalog.close()
 
@@ -49,7 +49,7 @@ def lake(rest: RestCatalog, tmp_path: Path) -> Iterator[Lake]:
 
 
 def test_a_catalog_over_rest(lake: Lake) -> None:
-    race(lake, 6)
+    race(lake, 4)
 
 
 def test_a_table_is_made_over_rest(lake: Lake) -> None:

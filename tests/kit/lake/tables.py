@@ -4,12 +4,14 @@ exactum, and versions by hand.
 
 from __future__ import annotations
 
+import atexit
 import json
 import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +23,19 @@ from exactum.lake.delta import DeltaSink
 READER = """
 import os, sys, pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
-path, out, wanted = sys.argv[1:]
-table = DeltaTable(path)
-if wanted:
-    (row,) = pa.ipc.open_stream(wanted).read_all().to_pylist()
-    found = [table.to_pyarrow_table(filters=[(c, "=", v)]).num_rows for c, v in row.items()]
-    rows = pa.table({"found": found})
-else:
-    rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
-with pa.ipc.new_stream(out, rows.schema) as stream:
-    stream.write_table(rows)
-assert not any(name.split(".")[0] == "exactum" for name in sys.modules)
+for line in sys.stdin:
+    path, out, wanted = line.rstrip("\\n").split("\\t")
+    table = DeltaTable(path)
+    if wanted:
+        (row,) = pa.ipc.open_stream(wanted).read_all().to_pylist()
+        found = [table.to_pyarrow_table(filters=[(c, "=", v)]).num_rows for c, v in row.items()]
+        rows = pa.table({"found": found})
+    else:
+        rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+    with pa.ipc.new_stream(out, rows.schema) as stream:
+        stream.write_table(rows)
+    assert not any(name.split(".")[0] == "exactum" for name in sys.modules)
+    print("read", flush=True)
 os._exit(0)  # at the end of a process delta-rs's threads may fall over Arrow's
 """
 
@@ -114,10 +118,24 @@ def found(table: Path, wanted: pa.RecordBatch) -> list[int]:
     return list(_answer(table, str(at))["found"].to_pylist())
 
 
+@cache
+def _reader() -> subprocess.Popen[str]:
+    """It reads for all tests of this process: to start it takes a second."""
+    command = [sys.executable, "-I", "-c", READER]
+    reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(reader.communicate)
+    return reader
+
+
 def _answer(table: Path, wanted: str) -> pa.Table:
     out = table.parent / f"{uuid.uuid4()}.arrow"
-    command = [sys.executable, "-I", "-c", READER, str(table), str(out), wanted]
-    subprocess.run(command, check=True, timeout=120)
+    reader = _reader()
+    assert reader.stdin is not None and reader.stdout is not None
+    reader.stdin.write(f"{table}\t{out}\t{wanted}\n")
+    reader.stdin.flush()
+    if reader.stdout.readline() != "read\n":
+        _reader.cache_clear()
+        raise AssertionError(f"delta-rs's reader of {table} has died: its words are above")
     with pa.ipc.open_stream(out) as stream:
         return stream.read_all()
 
