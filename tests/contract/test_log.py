@@ -91,18 +91,17 @@ def test_a_record_is_readable_by_a_person(place: Place) -> None:
     assert text.startswith('{\n  "version"')
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version": 1}', b"\xff"])
-def test_a_damaged_record_stops_the_query(place: Place, content: bytes) -> None:
+def test_a_damaged_record_stops_the_query(place: Place) -> None:
     """A record that cannot be read is never taken for an absent one."""
     log, files = log_in(place), place(QUERY_ID)
     files.open()
-    if content == b"\xff" and hasattr(files, "_session"):
-        content = b"\\xff"  # a column of text holds no other
-    files.put(named(1), content)
-    with raised(InvariantBroken, named(1)):
-        log.read(1)
-    with raised(InvariantBroken, named(1)):
-        log.decide(record(1))
+    no_text = b"\\xff" if hasattr(files, "_session") else b"\xff"  # a column of text holds no other
+    for content in (b"", b"{", b"[]", b'{"version": 1}', no_text):
+        files.put(named(1), content)
+        with raised(InvariantBroken, named(1)):
+            log.read(1)
+        with raised(InvariantBroken, named(1)):
+            log.decide(record(1))
 
 
 def test_a_record_of_a_newer_version_is_refused(place: Place) -> None:

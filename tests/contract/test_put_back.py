@@ -98,9 +98,8 @@ def test_a_kept_file_that_is_gone(target: Target) -> None:
     shows(target, 0, 1, 2)
 
 
-@pytest.mark.parametrize("waits", ["nothing", "another part"])
 @pytest.mark.parametrize("target", over(*MARKED), indirect=True)
-def test_under_a_run(target: Target, waits: str) -> None:
+def test_under_a_run(target: Target) -> None:
     """It fails over, say. That a part of a speculative task waits, or of a batch long ago, is no
     reason to go on. A successor makes whole what is kept.
     """
@@ -111,9 +110,9 @@ def test_under_a_run(target: Target, waits: str) -> None:
     put_back = target.copied()
     driver.run(2)
     put_back()
-    if waits == "another part":
-        task = [target.frame(batch) for batch in tasks_of(2)[0]]
-        driver.write.task(driver.order(2), TaskName(0, 1, 0), task)
+    refuses(driver, 3, "batch 1", "batch 2")
+    task = [target.frame(batch) for batch in tasks_of(2)[0]]
+    driver.write.task(driver.order(2), TaskName(0, 1, 0), task)
     refuses(driver, 3, "batch 1", "batch 2")
     driver.close()
     shows(target, 0, 1)
