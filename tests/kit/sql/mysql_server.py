@@ -23,6 +23,22 @@ from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.sql_database import SqlDatabase
 
 _numbers = itertools.count(1)
+_made = pymysql.connections.Connection._create_ssl_ctx  # type: ignore[attr-defined]
+_plain = list[Any]()
+
+
+def _context(connection: Any, settings: Any) -> Any:
+    """PyMySQL makes a context of TLS for each connection and reads all authorities of this machine
+    for it, 20 ms of CPU, and tests connect thousands of times. Those without settings share one.
+    """
+    if settings:
+        return _made(connection, settings)
+    if not _plain:
+        _plain.append(_made(connection, {}))
+    return _plain[0]
+
+
+pymysql.connections.Connection._create_ssl_ctx = _context  # type: ignore[attr-defined]
 
 
 class Database(SqlDatabase):
