@@ -112,7 +112,7 @@ def test_under_a_run(target: Target) -> None:
     put_back()
     refuses(driver, 3, "batch 1", "batch 2")
     task = [target.frame(batch) for batch in tasks_of(2)[0]]
-    driver.write.task(driver.order(2), TaskName(0, 1, 0), task)
+    driver.task(driver.order(2), TaskName(0, 1, 0), task)
     refuses(driver, 3, "batch 1", "batch 2")
     driver.close()
     shows(target, 0, 1)

@@ -96,10 +96,10 @@ def test_what_no_decision_names_is_swept(database: SqlDatabase) -> None:
     dead.write(dead.order(0))
     dead.participant.close()
     driver = query.start()
-    driver.write.duplicates = 3
+    driver.losers = 3
     driver.run(0)
     assert query.staged() == []
-    dead.write.task(dead.order(0), TaskName(0, 0, 0), tasks_of(0)[0])
+    dead.task(dead.order(0), TaskName(0, 0, 0), tasks_of(0)[0])
     assert driver.participant.list_open() == []  # it is of a batch that is visible
     driver.run(1)
     driver.close()

@@ -132,9 +132,9 @@ def test_tasks_that_wrote_for_different_settings(database: SqlDatabase, mode: st
     ).start()
 
     def write(order: WriteOrder) -> list[PreparedTransaction]:
-        done = [driver.write.task(order, TaskName(n, 0, 0), tasks_of(0)[n]) for n in (0, 2)]
+        done = [driver.task(order, TaskName(n, 0, 0), tasks_of(0)[n]) for n in (0, 2)]
         more = pa.record_batch({"id": [0, 5], "more": [7, 8]})
-        done.insert(1, other.write.task(order, TaskName(1, 0, 0), [more]))
+        done.insert(1, other.task(order, TaskName(1, 0, 0), [more]))
         return [p for p in done if p is not None]
 
     driver.coordinator.run(0, SourceOffsets(), write)
@@ -216,7 +216,7 @@ def test_what_is_held_is_of_the_files_that_are_decided(database: SqlDatabase) ->
     """A transaction that holds another set of files is undone, not committed."""
     table = database.table()
     _, driver, allowed = decided(database, table)
-    more = driver.write.task(driver.order(0, 7), TaskName(9, 0, 0), [narrow([(1, "stray")])])
+    more = driver.task(driver.order(0, 7), TaskName(9, 0, 0), [narrow([(1, "stray")])])
     assert more is not None
     driver.participant.verify([more])
     driver.participant.commit(allowed, allowed.record.prepared)

@@ -20,8 +20,7 @@ from exactum.protocol.model import Completed, PreparedTransaction, SourceOffsets
 from exactum.protocol.participant import judges
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, Sink, TaskName, WriteOrder
 from exactum.storage.folder import Folder
-from exactum.testing import MemoryDecisionLog, MemoryStorage, faulty
-from exactum.testing.faults import Fault, FaultPlan
+from exactum.testing import MemoryDecisionLog, MemoryStorage
 from tests.kit.staged_files import waiting
 
 _stagings = tempfile.TemporaryDirectory(prefix="exactum-staging-")
@@ -97,8 +96,8 @@ class Query:
         """The files that wait; see ``staged_files.waiting``."""
         return waiting(self.staging)
 
-    def start(self, plan: FaultPlan | None = None) -> Incarnation:
-        return Incarnation(self, plan)
+    def start(self) -> Incarnation:
+        return Incarnation(self)
 
     def check(self) -> None:
         """A start, and its end."""
@@ -126,11 +125,14 @@ class Query:
 
 
 class Incarnation:
-    """One driver. With ``plan``, every call of its ports and every step of its tasks goes
-    through that plan.
+    """One driver, and its write job: every task opens a writer, writes, prepares; then the target
+    refuses what it alone can judge.
+
+    ``losers``: so many tasks have a speculative copy that prepares as well and loses. ``rejections``
+    collects what is rejected.
     """
 
-    def __init__(self, query: Query, plan: FaultPlan | None = None) -> None:
+    def __init__(self, query: Query) -> None:
         self.query = query
         self.run_of = QueryRun(
             query.query_id, new_incarnation(), query.guarantee, query.storage_of_rows
@@ -139,30 +141,51 @@ class Incarnation:
         self.opened = sink.open(self.run_of, query.participant or sink.name, query.columns)
         self.participant = self.opened.participant
         self.log = MemoryDecisionLog(query.storage, query.query_id)
-        self.write = TableWrite(self, plan)
+        self.losers = 0
+        self.rejections: list[Rejection] = []
         self.events: list[Any] = []
-        wrapped = (lambda port: port) if plan is None else (lambda port: faulty(port, plan))
+        self._writing: list[Any] = []
         self.coordinator = Coordinator(
-            self.run_of, [wrapped(self.participant)], wrapped(self.log), on_event=self.events.append
+            self.run_of, [self.participant], self.log, on_event=self.events.append
         )
-
-    @property
-    def rejections(self) -> list[Rejection]:
-        return self.write.rejections
 
     def run(self, batch_id: int) -> Completed:
         return self.coordinator.run(batch_id, SourceOffsets(), self.write)
 
-    def epoch(self, batch_id: int, *tasks: Rows, losers: int = 0) -> Completed:
-        """One batch of these tasks. The first ``losers`` of them run twice, and their first try
-        stays prepared, as a speculative copy's would.
-        """
+    def epoch(self, batch_id: int, *tasks: Rows) -> Completed:
+        """One batch of these tasks."""
         self.query.tasks = lambda _: [batches_of(rows) for rows in tasks]
-        self.write.duplicates = losers
         return self.run(batch_id)
 
     def order(self, batch_id: int, attempt: int = 0) -> WriteOrder:
         return WriteOrder(self.run_of, batch_id, attempt, 1)
+
+    def write(self, order: WriteOrder) -> Sequence[PreparedTransaction]:
+        found: list[PreparedTransaction] = []
+        for number, task in enumerate(self.query.tasks(order.batch_id)):
+            if number < self.losers:
+                self.task(order, TaskName(number, 1, 0), task)
+            prepared = self.task(order, TaskName(number, 0, 0), task)
+            found += [] if prepared is None else [prepared]
+        if not found or not judges(self.participant):
+            return found
+        kept, rejection = self.participant.judge(found)
+        self.rejections += [] if rejection is None else [rejection]
+        return kept
+
+    def task(self, order: WriteOrder, name: TaskName, batches: Task) -> PreparedTransaction | None:
+        writer = self.opened.writers.open(order, name)
+        self._writing.append(writer)
+        try:
+            for batch in batches:
+                rejection = writer.write(batch)
+                self.rejections += [] if rejection is None else [rejection]
+            prepared = writer.prepare()
+        except Exception:
+            writer.abort()
+            raise
+        self._writing.remove(writer)
+        return prepared
 
     def deliver(self, batch_id: int) -> None:
         """One batch under a weaker guarantee."""
@@ -173,62 +196,5 @@ class Incarnation:
         undone.
         """
         self.participant.close()
-        self.write.die()
-
-
-class TableWrite:
-    """The coordinator's write job: every task opens a writer, writes, prepares; then the target
-    refuses what it alone can judge.
-
-    ``duplicates``: so many tasks have a speculative copy that prepares as well and loses.
-    ``rejections`` collects what writers reject.
-    """
-
-    def __init__(
-        self, incarnation: Incarnation, plan: FaultPlan | None, duplicates: int = 0
-    ) -> None:
-        self._incarnation = incarnation
-        self._plan = plan
-        self.duplicates = duplicates
-        self.rejections: list[Rejection] = []
-        self._open: list[Any] = []
-
-    def __call__(self, order: WriteOrder) -> Sequence[PreparedTransaction]:
-        found: list[PreparedTransaction] = []
-        for number, task in enumerate(self._incarnation.query.tasks(order.batch_id)):
-            if number < self.duplicates:
-                self.task(order, TaskName(number, 1, 0), task)
-            prepared = self.task(order, TaskName(number, 0, 0), task)
-            if prepared is not None:
-                found.append(prepared)
-        participant = self._incarnation.participant
-        if not found or not judges(participant):
-            return found
-        kept, rejection = participant.judge(found)
-        if rejection is not None:
-            self.rejections.append(rejection)
-        return kept
-
-    def task(self, order: WriteOrder, name: TaskName, batches: Task) -> PreparedTransaction | None:
-        writer = self._incarnation.opened.writers.open(order, name)
-        self._open.append(writer)
-        try:
-            for batch in batches:
-                rejection = self._around("write", lambda batch=batch: writer.write(batch))
-                if rejection is not None:
-                    self.rejections.append(rejection)
-            prepared = self._around("prepare", writer.prepare)
-        except Exception:
+        for writer in self._writing:
             writer.abort()
-            raise
-        self._open.remove(writer)
-        return prepared
-
-    def die(self) -> None:
-        for writer in self._open:
-            writer.abort()
-
-    def _around(self, label: str, call: Callable[[], Any]) -> Any:
-        if self._plan is None or (label == "write" and self._plan.fault is Fault.REPEATED):
-            return call()  # nobody sends the same rows twice
-        return self._plan.around(label, call)
