@@ -12,7 +12,6 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from exactum.files import writer
 from exactum.files.sink import FileSink
 from exactum.protocol.model import CommitReport
 from exactum.sinks import writer as staged_writer
@@ -163,35 +162,6 @@ def test_a_limit_of_bytes_opens_a_new_file(table: Path, format_: str) -> None:
     assert len(sizes) >= 5
     assert 100_000 <= sorted(sizes)[1] <= max(sizes) < 300_000
     assert [r[0] for r in duck(table, "id", format_)] == list(range(40_000))
-
-
-@pytest.mark.deep
-def test_a_thousand_partitions_with_few_open_files(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one used longest ago is closed; every row is where it belongs."""
-    opened = OpenedSink(FileSink(table, partition_by="p"))
-    monkeypatch.setattr(writer, "RUN_ROWS_MAX", 2_500)
-    task = opened.writer()
-    highest = 0
-    for start in range(0, 10_000, 500):
-        ids = range(start, start + 500)
-        task.write(
-            pa.record_batch({"id": pa.array(ids, pa.int64()), "p": [i * 7 % 1_000 for i in ids]})
-        )
-        highest = max(highest, len(task._rows._open))
-    prepared = [task.prepare()]
-    assert 0 < highest <= Folder.streams_max
-    assert prepared[0].rows == 10_000
-    prepared = opened.participant.verify(prepared)
-    other = OpenedSink(FileSink(table, partition_by="p"))
-    assert other.commit(other.permit(prepared)).committed == tuple(prepared)
-    assert duck(table, "count(*), count(distinct p), sum(id)", order="1") == [
-        (10_000, 1_000, sum(range(10_000)))
-    ]
-    assert duck(table, "count(*) filter (where id * 7 % 1000 != p)", order="1") == [(0,)]
-    assert hidden(table) == []
-    assert other.commit(other.permit(prepared)).committed == tuple(prepared)
 
 
 def open_below(folder: Path) -> int:

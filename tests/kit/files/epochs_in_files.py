@@ -5,13 +5,10 @@ coordinator, plain readers.
 from __future__ import annotations
 
 import atexit
-import json
-import multiprocessing
 import os
 import signal
 from collections.abc import Iterable, Sequence
 from functools import cache
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +25,6 @@ from exactum.storage.folder import Folder
 from exactum.testing import TaskJob
 from tests.kit.nth_call import at_call
 from tests.kit.opened_sink import QUERY, OpenedSink
-from tests.kit.waiting import await_true
 
 ROWS = 6
 """Rows of one task."""
@@ -138,26 +134,9 @@ def drive(
     opened = OpenedSink(FileSink(f"{folder}/table", partition_by=partition_by))
     log = SlotLog(Folder(Path(folder) / "log"), QUERY)
     coordinator = Coordinator(opened.run, [opened.participant], log)
-    Path(folder, "started").touch()
     if kill_at is not None:
         at_call(pytest.MonkeyPatch(), os, _CALLS, kill_at, die)
     for batch_id in batches:
         # One try is prepared and not told of, one dies with its files on the disk.
         job = TaskJob(opened.opened.writers, [[rows(batch_id, 0)]], losers=True, kill=write_run)
         coordinator.run(batch_id, SourceOffsets(), job)
-        Path(folder, "done").write_text(json.dumps(batch_id))
-
-
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload([__name__])
-
-
-def driver(
-    folder: Path, batches: Sequence[int], kill_at: int | None, partition_by: Sequence[str]
-) -> ForkServerProcess:
-    """A process that runs ``drive``, as soon as it is about to write."""
-    (folder / "started").unlink(missing_ok=True)
-    process = FORKS.Process(target=drive, args=(str(folder), batches, kill_at, partition_by))
-    process.start()
-    await_true((folder / "started").exists, "the driver starts")
-    return process
