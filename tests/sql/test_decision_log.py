@@ -51,6 +51,18 @@ class TestLogInADatabase:
         with pytest.raises(SettingRefused, match="was removed"):
             log.decide(record(1))
 
+    def test_a_pruned_decision_is_not_missed(self) -> None:
+        """A newer run has pruned what this one knew of: that is not a loss, and the run is fenced as
+        always.
+        """
+        log, newer = self.open_log(QUERY_ID), self.open_log(QUERY_ID)
+        log.decide(record(0))
+        for batch_id in range(1, 30):
+            newer.decide(record(batch_id))
+        newer.prune(25)
+        log.close()
+        assert log.decide(record(29, 0, "late")) == record(29)
+
     @pytest.mark.deep
     @pytest.mark.parametrize("lost", ["request", "reply"])
     def test_the_connection_is_lost_at_every_statement(self, lost: str) -> None:

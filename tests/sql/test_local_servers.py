@@ -26,6 +26,7 @@ def gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.variants(1)  # what kills is of both
 @pytest.mark.parametrize(
     "kind",
     [

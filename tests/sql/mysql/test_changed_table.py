@@ -55,12 +55,21 @@ def test_null_becomes_no_other_value(database: Database, became: str) -> None:
 UPSERT = {"mode": "upsert", "key": ["k"]}
 
 
-@pytest.mark.parametrize("guarantee", [Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE])
 @pytest.mark.parametrize(
-    ("became", "key", "words"),
+    ("guarantee", "became", "key", "words"),
     [
-        ("DROP PRIMARY KEY", "first", r"unique constraint on exactly \(k\)"),
-        ("ADD UNIQUE KEY (n)", "second", r"another one than key=: \(n\)"),
+        (
+            Guarantee.EXACTLY_ONCE,
+            "DROP PRIMARY KEY",
+            "first",
+            r"unique constraint on exactly \(k\)",
+        ),
+        (
+            Guarantee.AT_LEAST_ONCE,
+            "ADD UNIQUE KEY (n)",
+            "second",
+            r"another one than key=: \(n\)",
+        ),
     ],
 )
 def test_a_key_that_is_another_one(

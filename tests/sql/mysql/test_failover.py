@@ -31,11 +31,11 @@ def servers() -> Iterator[MariaPair]:
 
 
 @pytest.fixture
-def opened(servers: MariaPair) -> Iterator[Callable[[], SlotLog]]:
+def opened(servers: MariaPair) -> Iterator[Callable[[str], SlotLog]]:
     logs: list[SlotLog] = []
 
-    def make() -> SlotLog:
-        logs.append(SlotLog(open_files(servers.url, QUERY_ID), QUERY_ID))
+    def make(query_id: str) -> SlotLog:
+        logs.append(SlotLog(open_files(servers.url, query_id), query_id))
         return logs[-1]
 
     yield make
@@ -43,22 +43,38 @@ def opened(servers: MariaPair) -> Iterator[Callable[[], SlotLog]]:
         log.close()
 
 
-def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
-    servers: MariaPair, opened: Callable[[], SlotLog], caplog: pytest.LogCaptureFixture
+def test_what_an_asynchronous_standby_can_lose_is_said_and_stops_the_run(
+    servers: MariaPair, opened: Callable[[str], SlotLog], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was warned at the start. The primary dies before the standby has the last decision: the
-    run that made it stops at its next step, with words, before it writes anything.
+    """A start warns, unless commits wait for the standby before others see what is committed; else
+    another driver may act on what is lost a moment later. The primary dies before the standby has the
+    last decision: the run that made it stops at its next step, with words, before it writes anything.
     """
-    log = opened()
+
+    def warning(log: SlotLog) -> str:
+        caplog.clear()
+        log.read(0)
+        return caplog.text
+
     with caplog.at_level(logging.WARNING, "exactum.sql"):
-        log.decide(record(0))
-    assert ASYNCHRONOUS in caplog.text
-    assert "semi-synchronous replication" in caplog.text
+        servers.semi_synchronous("AFTER_COMMIT")
+        assert ASYNCHRONOUS in warning(opened("after commit"))
+        servers.run("SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC")
+        assert warning(opened("after sync")) == ""
+        servers.run("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+        log = opened(QUERY_ID)
+        told = warning(log)
+    assert ASYNCHRONOUS in told
+    assert "semi-synchronous replication" in told
+    log.decide(record(0))
     decided = "SELECT name FROM exactum_decisions WHERE name LIKE '%.json'"
     first = f"{0:020d}-0.json"
     await_true(lambda: _of(servers, decided) == [(first,)], "the standby has the first decision")
     servers.run("STOP SLAVE", servers.standby)
     servers.run("RESET SLAVE ALL", servers.standby)
+    await_true(lambda: servers.status("Slaves_connected") == "0", "nobody follows")
+    with caplog.at_level(logging.WARNING, "exactum.sql"):
+        assert warning(opened("alone")) == "", "without a standby there is none to fail over to"
     assert log.decide(record(1)) == record(1)
     servers.fail_over()
     for step in (lambda: log.read(2), lambda: log.decide(record(2)), lambda: log.prune(100)):
@@ -67,28 +83,7 @@ def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
         ):
             step()
     assert _of(servers, decided) == [(first,)]
-    assert opened().read(0) == (record(0),), "the next start finds what there is"
-
-
-def test_a_standby_that_commits_wait_for_is_no_reason_to_warn(
-    servers: MariaPair, opened: Callable[[], SlotLog], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Where they wait before others see what is committed; else another driver may act on what is
-    lost a moment later.
-    """
-    servers.semi_synchronous("AFTER_COMMIT")
-    with caplog.at_level(logging.WARNING, "exactum.sql"):
-        opened().read(0)
-        assert ASYNCHRONOUS in caplog.text
-        caplog.clear()
-        servers.run("SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC")
-        opened().read(0)
-        assert caplog.text == ""
-        servers.run("STOP SLAVE", servers.standby)
-        await_true(lambda: servers.status("Slaves_connected") == "0", "nobody follows")
-        servers.run("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
-        opened().read(0)
-        assert caplog.text == "", "without a standby there is none to fail over to"
+    assert opened(QUERY_ID).read(0) == (record(0),), "the next start finds what there is"
 
 
 def _of(servers: MariaPair, sql: str) -> list[tuple[str]]:

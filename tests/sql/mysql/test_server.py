@@ -20,6 +20,7 @@ from exactum.sql.mysql.connection import Connection
 from exactum.sql.mysql.session import address_of, connect
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.sql.session import SqlFailure
+from tests.kit.memory import memory_folder
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.certificates import make_certificate
 from tests.kit.sql.mysql_server import Database
@@ -28,10 +29,14 @@ from tests.kit.sql.sql_epochs import NUMBERS, Query, numbers
 pytestmark = pytest.mark.slow
 
 
+PACKET = 65_536
+
+
 @pytest.fixture(scope="module")
-def mortal() -> Iterator[LocalMariaDB]:
-    """A server of these tests alone, to be killed."""
-    with LocalMariaDB(settings={"local_infile": "off", "max_allowed_packet": 65_536}) as server:
+def narrow_server() -> Iterator[LocalMariaDB]:
+    """A server of these tests alone, that takes no LOAD DATA."""
+    settings = {"local_infile": "off", "max_allowed_packet": PACKET}
+    with memory_folder() as folder, LocalMariaDB(data_dir=folder, settings=settings) as server:
         yield server
 
 
@@ -40,23 +45,37 @@ def numbers_query(database: Database, **options: Any) -> Query:
     return database.query("t", NUMBERS, **options)
 
 
-def test_rows_without_load_data(mortal: LocalMariaDB) -> None:
-    """A server that takes no LOAD DATA LOCAL and only small packets: rows go by INSERTs that
-    fit, or are put aside.
-    """
-    with Database.made(mortal) as database:
+def test_rows_without_load_data(narrow_server: LocalMariaDB) -> None:
+    """A server that takes no LOAD DATA LOCAL and only small packets: rows go by INSERTs that fit."""
+    with Database.made(narrow_server) as database:
         database.run("CREATE TABLE t (v bigint NOT NULL, s longtext)")
-        one = database.query("t", (*NUMBERS, ("s", "string"))).start()
         texts = ["x" * (n % 3_000) for n in range(1_000)]
-        one.epoch(0, pa.record_batch([pa.array(range(1_000)), pa.array(texts)], ["v", "s"]))
+        rows = pa.record_batch([pa.array(range(1_000)), pa.array(texts)], ["v", "s"])
+        assert database.query("t", (*NUMBERS, ("s", "string"))).write(rows) == []
         assert database.run("SELECT s FROM t ORDER BY v") == [(t,) for t in texts]
-        one.epoch(
-            1,
-            pa.record_batch([pa.array([1_000, 1_001]), pa.array(["x" * 70_000, "x"])], ["v", "s"]),
-        )
-        assert database.run("SELECT v FROM t WHERE v >= 1000") == [(1_001,)]
-        assert [r.rows.column("v").to_pylist() for r in one.rejections] == [[1_000]]
-        one.close()
+
+
+def test_a_row_that_no_packet_takes(narrow_server: LocalMariaDB) -> None:
+    """By INSERT a row over max_allowed_packet is put aside with its key and size; the largest that
+    fits is stored, also where it is the only one, and where bytes and text take twice their size on
+    the way."""
+    sizes = [10, PACKET, 57_000, 37_000, None, None]
+    a = pa.array([None if n is None else ("'" if i == 3 else "x") * n for i, n in enumerate(sizes)])
+    b = pa.array([None, None, None, None, b"\xff" * 28_400, b"\xff" * 33_000], pa.binary())
+    names = ["id", "a", "b"]
+    six = pa.record_batch([pa.array(range(6), pa.int32()), a, b], names)
+    large = pa.record_batch([pa.array([9], pa.int32()), pa.array(["y" * 2 * PACKET]), b[:1]], names)
+    small = pa.record_batch([pa.array([10], pa.int32()), pa.array(["z"]), b[:1]], names)
+    columns = (("id", "int"), ("a", "string"), ("b", "binary"))
+    with Database.made(narrow_server) as database:
+        database.run("CREATE TABLE t (id int PRIMARY KEY, a longtext, b longblob)")
+        query, rejections = database.query("t", columns), []
+        for batch_id, task in enumerate((six, [large, small], large)):
+            rejections += query.write(task, batch_id=batch_id)
+        assert [i for (i,) in database.run("SELECT id FROM t ORDER BY id")] == [0, 2, 4, 10]
+    reasons = [reason for rejection in rejections for reason in rejection.reasons]
+    assert [reason.split(":")[0].split("=")[1] for reason in reasons] == list("13599")
+    assert all("max_allowed_packet" in reason and "the row has" in reason for reason in reasons)
 
 
 def test_locked_rows(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +205,8 @@ def test_with_a_binary_log(kept_by: dict[str, str | int]) -> None:
     settings = {"log_bin": "on", **kept_by}
     with LocalMariaDB(settings=settings) as server, Database.made(server) as database:
         one = numbers_query(database).start()
-        one.epoch(0, numbers(1), numbers(2), losers=1)
+        one.losers = 1
+        one.epoch(0, numbers(1), numbers(2))
         one.close()
         assert database.values("t") == [1, 2]
         assert one.query.staged() == []

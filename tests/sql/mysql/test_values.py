@@ -13,7 +13,6 @@ import pytest
 from exactum.errors import RowsRefused
 from exactum.protocol.sink import Rejection
 from exactum.sql.mysql import rows as encoders
-from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.mysql_server import Database
 from tests.kit.sql.sql_epochs import NUMBERS, numbers
 
@@ -116,32 +115,6 @@ def test_a_row_that_no_partition_takes(database: Database, partitions: str) -> N
         query.run(0)
     query.write(numbers(2), batch_id=1)
     assert database.values("t") == [2]
-
-
-def test_a_row_that_no_packet_takes() -> None:
-    """By INSERT a row over max_allowed_packet is put aside with its key and size; the largest that
-    fits is stored, also where it is the only one, and where bytes and text take twice their size on
-    the way."""
-    sizes = [10, 2**20, 1_040_000, 600_000, None, None]
-    a = pa.array([None if n is None else ("'" if i == 3 else "x") * n for i, n in enumerate(sizes)])
-    b = pa.array([None, None, None, None, b"\xff" * 520_000, b"\xff" * 530_000], pa.binary())
-    names = ["id", "a", "b"]
-    six = pa.record_batch([pa.array(range(6), pa.int32()), a, b], names)
-    large = pa.record_batch([pa.array([9], pa.int32()), pa.array(["y" * 2**21]), b[:1]], names)
-    small = pa.record_batch([pa.array([10], pa.int32()), pa.array(["z"]), b[:1]], names)
-    columns = (("id", "int"), ("a", "string"), ("b", "binary"))
-    with LocalMariaDB(settings={"max_allowed_packet": 2**20, "local_infile": "off"}) as server:
-        with Database.made(server) as made:
-            made.run("CREATE TABLE t (id int PRIMARY KEY, a longtext, b longblob)")
-            query, rejections = made.query("t", columns), []
-            for batch_id, task in enumerate((six, [large, small], large)):
-                rejections += query.write(task, batch_id=batch_id)
-            assert [i for (i,) in made.run("SELECT id FROM t ORDER BY id")] == [0, 2, 4, 10]
-            reasons = [reason for rejection in rejections for reason in rejection.reasons]
-            assert [reason.split(":")[0].split("=")[1] for reason in reasons] == list("13599")
-            assert all(
-                "max_allowed_packet" in reason and "the row has" in reason for reason in reasons
-            )
 
 
 def test_load_data_takes_rows_over_a_packet(database: Database) -> None:

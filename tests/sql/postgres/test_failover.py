@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from exactum.errors import InvariantBroken
 from exactum.files.slot_log import SlotLog
-from exactum.protocol.model import DecisionRecord
 from exactum.sql import files
 from exactum.sql.files import open_files
 from exactum.testing.log_contract import QUERY_ID, record
@@ -64,61 +62,60 @@ def refuse_ended(future: Future[object]) -> None:
     assert not future.done(), f"it did not wait for the standby: {future.result()}"
 
 
-def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
-    servers: Pair, opened: Callable[[], SlotLog], pool: ThreadPoolExecutor
-) -> None:
-    """The primary dies while decisions are made, and the standby is promoted: the log goes on there
-    by itself, and all that it had acknowledged is there for the next driver.
+def cut_off(servers: Pair, deciding: Future[object], by: str) -> None:
+    """Its wait for the standby: PostgreSQL answers such a COMMIT with success and a warning. The
+    record stands here, and not yet over there.
     """
+    await_true(lambda: len(servers.waits_for_standby()) == 1, "the decision waits for the standby")
+    (waits,) = servers.waits_for_standby()
+    servers.run(f"SELECT {by}({waits})")
+    refuse_ended(deciding)
+
+
+def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
+    servers: Pair,
+    opened: Callable[[], SlotLog],
+    pool: ThreadPoolExecutor,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A role that would not wait for the standby does, one that wants to hear of no warning hears of
+    it, and a wait that is cut off is not told as made. The primary dies while decisions are made, and
+    the standby is promoted: the log goes on there by itself, and all that it had acknowledged is
+    there for the next driver.
+    """
+    servers.run("ALTER ROLE exactum SET synchronous_commit = 'local'")
+    servers.run("ALTER ROLE exactum SET client_min_messages = 'error'")
     servers.synchronous()
-    log, acknowledged = opened(), list[DecisionRecord]()
+    log = opened()
+    with caplog.at_level(logging.WARNING, "exactum.sql"):
+        acknowledged = [log.decide(record(0))]
+    assert caplog.text == ""
+    for by in ("pg_cancel_backend", "pg_terminate_backend"):
+        servers.standby.pause()
+        try:
+            deciding = pool.submit(log.decide, record(len(acknowledged)))
+            cut_off(servers, deciding, by)
+        finally:
+            servers.standby.resume()
+        acknowledged.append(deciding.result(WAIT_MAX_S))
+    enough: list[bool] = []
 
     def decide() -> None:
         while len(acknowledged) < 1_000_000 and not enough:
             acknowledged.append(log.decide(record(len(acknowledged))))
 
-    enough: list[bool] = []
-    deciding = pool.submit(decide)
+    going_on = pool.submit(decide)
     await_true(lambda: len(acknowledged) > 20, "decisions are made")
     servers.primary.kill()
     before = len(acknowledged)
     servers.promote()
     await_true(lambda: len(acknowledged) > before + 20, "it goes on at the new primary")
     enough.append(True)
-    deciding.result(WAIT_MAX_S)
+    going_on.result(WAIT_MAX_S)
+    assert acknowledged == [record(n) for n in range(len(acknowledged))]
     later = opened()
-    assert [tuple(later.read(batch_id)) for batch_id in range(len(acknowledged))] == [
-        (r,) for r in acknowledged
-    ]
-
-
-@pytest.mark.variants(1)
-@pytest.mark.parametrize("cut_off_by", ["pg_cancel_backend", "pg_terminate_backend"])
-def test_a_decision_whose_wait_for_the_standby_is_cut_off_is_not_told_as_made(
-    servers: Pair, opened: Callable[[], SlotLog], pool: ThreadPoolExecutor, cut_off_by: str
-) -> None:
-    """PostgreSQL answers such a COMMIT with success and a warning: the record stands here, and
-    not yet over there. A role that wants to hear of no warning hears of it all the same.
-    """
-    servers.run("ALTER ROLE exactum SET client_min_messages = 'error'")
-    servers.synchronous()
-    log = opened()
-    log.decide(record(0))
-    servers.standby.pause()
-    try:
-        deciding = pool.submit(log.decide, record(1))
-        await_true(
-            lambda: len(servers.waits_for_standby()) == 1, "the decision waits for the standby"
-        )
-        (waits,) = servers.waits_for_standby()
-        servers.run(f"SELECT {cut_off_by}({waits})")
-        refuse_ended(deciding)
-    finally:
-        servers.standby.resume()
-    assert deciding.result(WAIT_MAX_S) == record(1)
-    servers.primary.kill()
-    servers.promote()
-    assert opened().read(1) == (record(1),)
+    for each in acknowledged:
+        assert later.read(each.epoch.batch_id) == (each,)
 
 
 @pytest.mark.deep
@@ -163,23 +160,6 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
     assert opened().read(1) == (record(1),)
 
 
-def test_a_role_that_does_not_wait_for_the_standby_is_overruled(
-    servers: Pair, opened: Callable[[], SlotLog], pool: ThreadPoolExecutor
-) -> None:
-    """``synchronous_commit = local`` is no way around it."""
-    servers.run("ALTER ROLE exactum SET synchronous_commit = 'local'")
-    servers.synchronous()
-    log = opened()
-    log.read(0)
-    servers.standby.pause()
-    try:
-        deciding = pool.submit(log.decide, record(0))
-        refuse_ended(deciding)
-    finally:
-        servers.standby.resume()
-    assert deciding.result(WAIT_MAX_S) == record(0)
-
-
 def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
     servers: Pair, opened: Callable[[], SlotLog], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -207,62 +187,26 @@ def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
     assert opened().read(0) == (record(0),), "the next start finds what there is"
 
 
-def test_a_pruned_decision_is_not_missed(servers: Pair, opened: Callable[[], SlotLog]) -> None:
-    """A newer run has pruned what this one knew of: that is not a loss, and the run is fenced as
-    always.
-    """
-    log, newer = opened(), opened()
-    log.decide(record(0))
-    for batch_id in range(1, 30):
-        newer.decide(record(batch_id))
-    newer.prune(25)
-    log.close()
-    assert log.decide(record(29, 0, "late")) == record(29)
-
-
-def test_no_warning_of_a_synchronous_standby_or_a_subscriber(
-    servers: Pair, opened: Callable[[], SlotLog], caplog: pytest.LogCaptureFixture
-) -> None:
-    """Only of a standby that a failover could lose decisions to."""
-    servers.synchronous()
-    with caplog.at_level(logging.WARNING, "exactum.sql"):
-        opened().read(0)
-    assert caplog.text == ""
-
-
-def test_a_server_that_became_a_standby_is_left(
-    servers: Pair, opened: Callable[[], SlotLog]
-) -> None:
+def test_a_server_that_is_a_standby_is_left(servers: Pair, pool: ThreadPoolExecutor) -> None:
     """Of two hosts the one that takes writes is found, whichever is named first and wherever it
-    moves.
+    moves. Where what stands before the servers leads to a standby, the log connects again until it
+    takes writes.
     """
     url = servers.standby.url.replace(
         f":{servers.standby.port}/", f":{servers.standby.port},127.0.0.1:{servers.primary.port}/"
     )
     log = SlotLog(open_files(url, QUERY_ID), QUERY_ID)
+    of_standby = SlotLog(open_files(servers.standby.url, QUERY_ID), QUERY_ID)
     try:
         assert log.decide(record(0)) == record(0)
         await_true(servers.caught_up, "the standby has it")
+        deciding = pool.submit(of_standby.decide, record(1))
+        refuse_ended(deciding)
         servers.primary.stop()
         servers.promote()
-        assert log.decide(record(1)) == record(1)
+        assert deciding.result(WAIT_MAX_S) == record(1)
+        assert log.decide(record(2)) == record(2)
         assert log.read(0) == (record(0),)
     finally:
         log.close()
-
-
-def test_a_connection_to_a_standby_is_given_up_for_another(servers: Pair) -> None:
-    """What stands before the servers leads to a standby for a while: the log connects again
-    until it takes writes.
-    """
-    with psycopg.connect(servers.standby.url) as connection:
-        assert connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,)
-    log = SlotLog(open_files(servers.standby.url, QUERY_ID), QUERY_ID)
-    try:
-        with ThreadPoolExecutor(1) as threads:
-            deciding = threads.submit(log.decide, record(0))
-            refuse_ended(deciding)
-            servers.promote()
-            assert deciding.result(WAIT_MAX_S) == record(0)
-    finally:
-        log.close()
+        of_standby.close()

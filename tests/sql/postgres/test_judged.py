@@ -305,8 +305,9 @@ def test_what_was_judged_is_not_loaded_twice(
     assert len(loads) == 1 and numbers_in(database, table) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
-@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize(
+    ("guarantee", "is_lost"), [(Guarantee.AT_LEAST_ONCE, False), (Guarantee.AT_MOST_ONCE, True)]
+)
 def test_without_a_decision(
     database: Database, tmp_path: Path, guarantee: Guarantee, *, is_lost: bool
 ) -> None:
