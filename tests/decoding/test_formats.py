@@ -452,47 +452,42 @@ def test_booleans_are_keys_of_a_function(spark: SparkSession) -> None:
 # ---- names that are not ASCII, in a process that has not seen them, from a pickle ----------------
 
 NAMES = ["é", "ключ", "日本", "🎉", "ü x", "naïve", "e\u0301", "plain"]
+INSIDE = {name: {name: 1, f"{name}2": 1.5} for name in NAMES}
+DEEP = [{"é": {"日本": {"ключ": 0.5}}}]
 WORKER = """
 import pickle, sys
 from exactum.formats.format import decoded
-reader, kind, records = pickle.load(sys.stdin.buffer)
-column, reasons = decoded(records, kind, reader())
-sys.stdout.buffer.write(pickle.dumps((column.to_pylist(), reasons)))
+read = [decoded(given, kind, reader()) for reader, kind, given in pickle.load(sys.stdin.buffer)]
+made = [(column.to_pylist(), reasons) for column, reasons in read]
+sys.stdout.buffer.write(pickle.dumps(made))
 """
 
 
-def in_a_worker(given: Json, records: list[Any]) -> tuple[list[Any], dict[int, str]]:
-    bound = given.bind()
-    kind = arrow_type(bound.column, "test")
-    texts = pa.array([json.dumps(one, ensure_ascii=False).encode() for one in records])
+def fields(null: str) -> Json:
+    """A struct of each name, with two fields of it."""
+    of_each = "`{0}` struct<`{0}`: int, `{0}2`: decimal(5,2){1}>{1}"
+    return Json(", ".join(of_each.format(name, null) for name in NAMES))
+
+
+def test_fields_of_any_name_are_found(spark: SparkSession) -> None:
+    """All that the schema can have inside, in the order of the schema and in another one; and inside
+    of arrays and maps.
+    """
+    orders = [INSIDE, dict(reversed(INSIDE.items()))]
+    named = {name: {name: 1, f"{name}2": Decimal("1.50")} for name in NAMES}
+    deep = Json("array<struct<`é`: map<string, struct<`ключ`: float>>>>")
+    cases = []
+    for given, records in ((fields(""), orders), (fields(" not null"), orders), (deep, [DEEP])):
+        bound = given.bind()
+        texts = pa.array([json.dumps(one, ensure_ascii=False).encode() for one in records])
+        cases.append((bound.reader, arrow_type(bound.column, "test"), texts))
+    command = [sys.executable, "-c", WORKER]
     ended = subprocess.run(
-        [sys.executable, "-c", WORKER],
-        input=pickle.dumps((bound.reader, kind, texts)),
-        capture_output=True,
-        check=True,
-        cwd=ROOT,
+        command, input=pickle.dumps(cases), capture_output=True, check=True, cwd=ROOT
     )
-    made: tuple[list[Any], dict[int, str]] = pickle.loads(ended.stdout)
-    return made
-
-
-@pytest.mark.parametrize("null", ["", " not null"])
-def test_fields_of_any_name_are_found(spark: SparkSession, null: str) -> None:
-    """All that the schema can have inside, in the order of the schema and in another one."""
-    ddl = ", ".join(
-        f"`{name}` struct<`{name}`: int, `{name}2`: decimal(5,2){null}>{null}" for name in NAMES
-    )
-    inside = {name: {name: 1, f"{name}2": 1.5} for name in NAMES}
-    expected = {name: {name: 1, f"{name}2": Decimal("1.50")} for name in NAMES}
-    records = [inside, dict(reversed(inside.items()))]
-    assert in_a_worker(Json(ddl), records) == ([expected, expected], {})
-
-
-def test_fields_inside_of_arrays_and_maps(spark: SparkSession) -> None:
-    ddl = "array<struct<`é`: map<string, struct<`ключ`: float>>>>"
-    value = [{"é": {"日本": {"ключ": 0.5}}}]
-    expected = [{"é": [("日本", {"ключ": 0.5})]}]
-    assert in_a_worker(Json(ddl), [value]) == ([expected], {})
+    in_maps = [{"é": [("日本", {"ключ": 0.5})]}]
+    expected = [([named, named], {}), ([named, named], {}), ([in_maps], {})]
+    assert pickle.loads(ended.stdout) == expected
 
 
 def test_a_msgspec_that_does_not_find_a_name_is_refused(

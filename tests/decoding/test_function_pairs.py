@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from exactum import Function
-from tests.kit.decoding.format_cases import decoded
+from tests.kit.decoding.format_cases import decoded, decoder
 
 pytestmark = pytest.mark.spark
 
@@ -198,37 +198,30 @@ def kind_of(name: str) -> t.DataType:
     return t.DataType.fromDDL(name)
 
 
+def check(kind: str, name: str, value: Any, reason: str | None) -> None:
+    expected = {"None": None, **RIGHT[kind]}
+    if name in expected:
+        assert reason is None, (name, reason)
+        assert repr(value) == repr(expected[name]) or value == expected[name], name
+    else:
+        assert value is None and reason, (name, value)
+
+
 @pytest.mark.parametrize("kind", RIGHT)
 def test_each_value_is_the_same_in_its_column_or_bad(spark: SparkSession, kind: str) -> None:
-    """By itself, so that no neighbour decides what Arrow makes of it."""
-    for name, value in VALUES.items():
-        values, reasons = decoded(Function(lambda _, value=value: value, kind_of(kind)), [b"1"])
-        expected = {"None": None, **RIGHT[kind]}
-        if name in expected:
-            assert reasons == {}, (name, reasons)
-            assert is_same(values[0], expected[name]), name
-        else:
-            assert values == [None], (name, values)
-            assert list(reasons) == [0], name
-
-
-@pytest.mark.parametrize("kind", RIGHT)
-def test_values_are_the_same_beside_each_other(spark: SparkSession, kind: str) -> None:
-    """All in one batch, inside a struct, a list and a map."""
-    values = list(VALUES.values())
-    inside = t.ArrayType(t.MapType(t.StringType(), kind_of(kind)))
-    given = Function(
+    """By itself, so that no neighbour decides what Arrow makes of it; and all in one batch, inside a
+    struct, a list and a map.
+    """
+    values, own = list(VALUES.values()), kind_of(kind)
+    alone = decoder(Function(lambda data: values[int(data)], own))
+    for number, name in enumerate(VALUES):
+        found, reasons = alone([b"%d" % number])
+        check(kind, name, found[0], reasons.get(0))
+    inside = t.ArrayType(t.MapType(t.StringType(), own))
+    together = Function(
         lambda data: {"a": [{"k": values[int(data)]}]}, t.StructType([t.StructField("a", inside)])
     )
-    found, reasons = decoded(given, [str(n).encode() for n in range(len(values))])
-    expected = {"None": None, **RIGHT[kind]}
+    found, reasons = decoded(together, [b"%d" % number for number in range(len(values))])
     for row, name in enumerate(VALUES):
-        if name in expected:
-            assert row not in reasons, (name, reasons[row])
-            assert is_same(found[row]["a"][0][0][1], expected[name]), name
-        else:
-            assert found[row] is None and reasons[row], name
-
-
-def is_same(found: Any, expected: Any) -> bool:
-    return repr(found) == repr(expected) or bool(found == expected)
+        value = None if found[row] is None else found[row]["a"][0][0][1]
+        check(kind, name, value, reasons.get(row))

@@ -1,4 +1,4 @@
-"""400 poison records of ten kinds in a stream of 40,000: what each policy does with them,
+"""100 poison records of ten kinds in a stream of 10,000: what each policy does with them,
 through any plan.
 """
 
@@ -64,7 +64,7 @@ def orders(spark: SparkSession, broker: Broker, stream: Poisoned, on_error: str)
     source = broker.frame(
         spark,
         stream.topic,
-        maxOffsetsPerTrigger=12_000,
+        maxOffsetsPerTrigger=3_000,
         includeHeaders=True,
     )
     value = exactum.Avro(registry=stream.registry.url, subject="orders-value")

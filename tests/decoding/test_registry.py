@@ -239,7 +239,7 @@ def test_what_stands_before_a_registry_does_not_speak_for_it(
     with raised(Unavailable, registry.url):
         decoded(given, [framed(number) + b"\x02"])
     with pytest.raises(Unavailable):
-        Avro(registry=registry.url, subject="s").bind()
+        Avro(registry={"url": registry.url, "max.retries": 0}, subject="s").bind()
     registry.foreign = None
     assert decoded(given, [framed(number) + b"\x02"]) == ([1], {})
 

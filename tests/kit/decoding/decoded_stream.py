@@ -26,7 +26,7 @@ from tests.kit.spark.ended import ended
 from tests.kit.waiting import WAIT_MAX_S
 
 PARTITIONS = 4
-RECORDS = 40_000
+RECORDS = 10_000
 POISON_EVERY = 100
 KINDS = 10
 ORDER = {
@@ -44,7 +44,7 @@ NESTED = {**ORDER, "fields": [*ORDER["fields"], {"name": "t", "type": ["null", "
 
 @dataclass
 class Poisoned:
-    """40,000 records, number i in partition i % 4 at offset i // 4 with the key i; 400 are poison
+    """10,000 records, number i in partition i % 4 at offset i // 4 with the key i; 100 are poison
     of ten kinds.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
@@ -88,14 +88,26 @@ AVRO_RECORD = {
 }
 
 
-def decoded(given: Any, records: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-    """What a task makes of the records, its reader having been carried there as Spark does."""
+Decoded = tuple[list[Any], dict[int, str]]
+"""Of each record its value, and of the bad ones the reason."""
+
+
+def decoder(given: Any) -> Callable[[Sequence[bytes | None]], Decoded]:
+    """What a task makes of records, its reader having been carried there as Spark does."""
     bound = given.bind()
-    reader = pickle.loads(cloudpickle.dumps(bound.reader))
+    reader = pickle.loads(cloudpickle.dumps(bound.reader))()
     kind = arrow_type(bound.column, "test")
-    column, reasons = record_format.decoded(pa.array(records, pa.binary()), kind, reader())
-    assert column.type == kind and len(column) == len(records)
-    return column.to_pylist(), reasons
+
+    def decode(records: Sequence[bytes | None]) -> Decoded:
+        column, reasons = record_format.decoded(pa.array(records, pa.binary()), kind, reader)
+        assert column.type == kind and len(column) == len(records)
+        return column.to_pylist(), reasons
+
+    return decode
+
+
+def decoded(given: Any, records: Sequence[bytes | None]) -> Decoded:
+    return decoder(given)(records)
 
 
 def reason(given: Any, record: bytes) -> str:
