@@ -8,6 +8,7 @@ computed from the values alone (``tests.kit.abuse.columns``).
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -36,10 +37,11 @@ from tests.kit.abuse.sql_values import (
     Pair,
     Server,
     Tally,
-    drawn,
     framed,
+    mariadb_server_of,
     new_name,
     played,
+    postgres_server_of,
 )
 from tests.kit.abuse.type_table import check_page, odd_values, refused, tables_of
 from tests.kit.errors import raised
@@ -95,15 +97,31 @@ NOTES: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("mariadb", marks=pytest.mark.mariadb),
+    ],
+)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """Each kind, with all its types of columns."""
+    made = postgres_server_of if request.param == "postgres" else mariadb_server_of
+    with made(request.getfixturevalue(request.param)) as found:
+        yield found
+
+
 @pytest.fixture(scope="module")
 def columns(server: Server) -> dict[str, Column]:
     return server.columns()
 
 
 def in_any_order(value: Any) -> str:
-    """A text of it, as jsonb keeps it: the order of a map is jsonb's own, and it has no -0.0."""
-    if isinstance(value, Decimal) and not value:
-        return repr(value.copy_abs())
+    """A text of it, as jsonb keeps it: the order of a map is jsonb's own, and it has no -0.0 and no
+    exponents.
+    """
+    if isinstance(value, Decimal):
+        return f"{value if value else value.copy_abs():f}"
     if isinstance(value, dict):
         return repr(sorted((repr(key), in_any_order(each)) for key, each in value.items()))
     if isinstance(value, list):
@@ -121,12 +139,31 @@ def grouped(server: Server, rng: random.Random) -> list[list[Pair]]:
     return [pairs[n : n + COLUMNS] for n in range(0, len(pairs), COLUMNS)]
 
 
+def odd(target: Target, kind: Kind) -> list[Raw]:
+    rng = random.Random(7)
+    drawn = [target.draw(kind, rng) for _ in range(40)] if target.make or kind.of else []
+    return [None, *odd_values(kind), *drawn]
+
+
+def values_of(group: list[Pair], count: int, rng: random.Random) -> Frame:
+    """A row for each odd value of each column, with null in the other columns; and ``count`` drawn."""
+    alone = [odd(target, kind) for target, kind in group]
+    total, before = sum(map(len, alone)), 0
+    columns: list[list[Raw]] = []
+    for mine, (target, kind) in zip(alone, group, strict=True):
+        after = total - before - len(mine)
+        drawn = [target.draw(kind, rng) for _ in range(count)]
+        columns.append([None] * before + mine + [None] * after + drawn)
+        before += len(mine)
+    return framed(group, columns)
+
+
 def everything(server: Server, rows: int) -> None:
     tally = Tally(seed_of_run())
     rng = random.Random(tally.seed)
     groups = grouped(server, rng)
     for number, group in enumerate(groups):
-        frame = drawn(group, rows // len(groups) + 1, rng)
+        frame = values_of(group, rows // len(groups) + 1, rng)
         played(server, group, frame, server.ways[number % len(server.ways)], tally)
     print(server.name, tally)
     assert tally.counts["rows"] >= rows
@@ -134,8 +171,8 @@ def everything(server: Server, rows: int) -> None:
 
 
 def test_every_type_takes_a_row_as_it_is_or_puts_it_aside(server: Server) -> None:
-    """Of some thousand rows each is in the table exactly, or put aside with the column that
-    cannot hold it.
+    """Every odd value of every type into every column that takes it, and some thousand rows: each is
+    in the table exactly, or put aside with the column that cannot hold it.
     """
     everything(server, ROWS)
 
@@ -147,31 +184,10 @@ def test_a_hundred_thousand_rows(server: Server) -> None:
     everything(server, ROWS_DEEP)
 
 
-def odd(target: Target, kind: Kind) -> list[Raw]:
-    rng = random.Random(7)
-    drawn = [target.draw(kind, rng) for _ in range(40)] if target.make or kind.of else []
-    return [None, *odd_values(kind), *drawn]
-
-
-def one_by_one(group: list[Pair]) -> Frame:
-    """A row for each value of each column, with null in the other columns."""
-    values = [odd(target, kind) for target, kind in group]
-    count = sum(map(len, values))
-    placed: list[list[Raw]] = []
-    for mine in values:
-        before = sum(len(column) for column in values[: len(placed)])
-        placed.append([None] * before + mine + [None] * (count - before - len(mine)))
-    return framed(group, placed)
-
-
-def test_each_cell_on_the_server(server: Server, columns: dict[str, Column]) -> None:
-    """Every odd value of every type, into every column that takes it: as it is, or refused; and
-    where the page says that every value is taken, none is refused.
-    """
-    tally = Tally(0)
-    for number, group in enumerate(grouped(server, random.Random(0))):
-        played(server, group, one_by_one(group), server.ways[number % len(server.ways)], tally)
-    print(server.name, tally)
+def test_where_every_value_is_taken_none_is_refused(
+    server: Server, columns: dict[str, Column]
+) -> None:
+    """By the rules that the page is made of."""
     for target, kind in server.pairs():
         good = [
             v for v in odd(target, kind) if v is not None and target.reading(kind, v) is not REFUSED

@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 from exactum.values import times
 from exactum.values.json_text import is_writable, json_texts
-from exactum.values.nested import not_utf8, parents_of, repaired, rows_where
+from exactum.values.nested import mask_of, not_utf8, parents_of, repaired, rows_where
 from exactum.values.shown import SHOWN_MAX, shown
 
 UTC = datetime.timezone.utc
@@ -128,6 +129,13 @@ def test_utf8_is_pythons(values: list[bytes | None], wide: bool, start: int) -> 
     wanted = [is_broken(value) for value in values[start:]]
     found = not_utf8(texts.slice(start))
     assert (found.tolist() if found is not None else None) == (wanted if any(wanted) else None)
+
+
+@given(st.lists(st.booleans(), max_size=40), st.integers(0, 20), st.integers(0, 40))
+def test_a_mask_is_what_the_column_says(values: list[bool], start: int, length: int) -> None:
+    """Arrow's booleans as NumPy's, also in a slice."""
+    column = pa.array(values, pa.bool_()).slice(start, length)
+    assert mask_of(column).tolist() == column.to_pylist()
 
 
 def test_rows_of_what_is_nested() -> None:
@@ -285,6 +293,43 @@ def test_json_of_what_python_does_not_hold() -> None:
     assert json_texts(numbers).to_pylist() == ['{"1":null}']
     deep = pa.array([[({"a": "b"}, 1)]], pa.map_(pa.struct([("a", pa.string())]), pa.int32()))
     assert [json.loads(t) for t in json_texts(deep).to_pylist()] == [{'{"a":"b"}': 1}]
+
+
+DAYS = (
+    0,
+    1,
+    -1,
+    19_782,
+    -141_427,
+    -141_428,
+    -719_162,
+    -719_163,
+    -800_000,
+    2_932_897,
+    2_145_042_905,
+)
+TEXTS = ("", None, "a\\b", '"', "é漢😀", "a\nb\t", "</x>", " ", "\x01", "a", "\u2028")
+PLAIN = (
+    "named_struct('text', text, 'day', date_from_unix_date(day), 'whole', day, "
+    "'amount', CAST(day / 7 AS decimal(38, 10)), 'third', day / 3, "
+    "'single', CAST(day % 1000 / 7 AS float), 'raw', CAST(text AS binary), "
+    "'texts', array(text, null), 'map', map(day, CAST(day AS decimal(20, 2))), "
+    "'yes', day > 0, 'nan', array(double('NaN'), double('-Infinity'), null))"
+)
+
+
+@pytest.mark.spark
+def test_json_is_sparks(spark: SparkSession) -> None:
+    """What a query has and a sink writes as JSON is what Spark's to_json makes of it, but for instants
+    (docs/targets.md).
+    """
+    rows = spark.createDataFrame(list(zip(DAYS, TEXTS, strict=True)), "day int, text string")
+    found = rows.selectExpr(f"{PLAIN} AS plain", f"to_json({PLAIN}) AS by_spark").toArrow()
+    assert found.num_rows == len(DAYS)
+    own = json_texts(found["plain"].combine_chunks()).to_pylist()
+    for mine, theirs in zip(own, found["by_spark"].to_pylist(), strict=True):
+        read = [json.loads(text, parse_float=Decimal) for text in (mine, theirs)]
+        assert read[0] == read[1]
 
 
 def test_types_without_json() -> None:

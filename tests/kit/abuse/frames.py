@@ -6,7 +6,6 @@ hypothesis for the short ones.
         sink.check_columns(frame.columns)                             # [(name, Spark's simple type string), ...]
         writer.write(frame.batch(zone="America/New_York"))            # a pyarrow RecordBatch, as a task gets it
 
-    @given(values(kind_of("array<string>")))                          # one value of a type, edges among them
     frame = bulk(["id", "text"], [BIGINT, STRING], 10_000, random.Random(seed))     # about 100,000 values a second
 
 Values are raw (see ``kinds``): text is bytes, a date is days, a timestamp microseconds, so that
@@ -350,14 +349,6 @@ RANDOMS = st.randoms(use_true_random=False)
 """Whose choices hypothesis makes, and makes small."""
 
 
-def values(kind: Kind, nulls: bool = True, bad_text: bool = True) -> st.SearchStrategy[Raw]:
-    """Raw values of a type. ``bad_text=False`` leaves out strings that are no UTF-8, at any
-    depth.
-    """
-    made = draw if nulls else _present
-    return RANDOMS.map(lambda rng: made(kind, rng, ODD_SHARE, bad_text))
-
-
 def column_names() -> st.SearchStrategy[str]:
     """Names of columns, odd ones among them; never empty, never with half of a surrogate pair."""
     return st.one_of(
@@ -403,50 +394,45 @@ def bulk(
     rng: random.Random,
     *,
     edge_share: float = EDGE_SHARE,
-    bad_text: bool = True,
 ) -> Frame:
     """``count`` rows: mostly plain values, ``edge_share`` of them odd. The same rows for the
     same seed.
     """
-    made = tuple([draw(kind, rng, edge_share, bad_text) for _ in range(count)] for kind in kinds)
+    made = tuple([draw(kind, rng, edge_share) for _ in range(count)] for kind in kinds)
     return Frame(tuple(names), tuple(kinds), made, count)
 
 
-def draw(
-    kind: Kind, rng: random.Random, edge_share: float = EDGE_SHARE, bad_text: bool = True
-) -> Raw:
+def draw(kind: Kind, rng: random.Random, edge_share: float = EDGE_SHARE) -> Raw:
     """One value of a type."""
     chance = rng.random()
     if chance < NULL_SHARE:
         return None
     if kind.name == "array":
-        return [draw(kind.of[0], rng, edge_share, bad_text) for _ in range(rng.randrange(4))]
+        return [draw(kind.of[0], rng, edge_share) for _ in range(rng.randrange(4))]
     if kind.name == "map":
         keys = {
             repr(k): k
-            for k in (
-                _present(kind.of[0], rng, edge_share, bad_text) for _ in range(rng.randrange(4))
-            )
+            for k in (_present(kind.of[0], rng, edge_share) for _ in range(rng.randrange(4)))
         }
-        return [(k, draw(kind.of[1], rng, edge_share, bad_text)) for k in keys.values()]
+        return [(k, draw(kind.of[1], rng, edge_share)) for k in keys.values()]
     if kind.name == "struct":
-        return tuple(draw(k, rng, edge_share, bad_text) for k in kind.of)
-    return _scalar(kind, rng, edge_share, bad_text)
+        return tuple(draw(k, rng, edge_share) for k in kind.of)
+    return _scalar(kind, rng, edge_share)
 
 
-def _present(kind: Kind, rng: random.Random, edge_share: float, bad_text: bool) -> Raw:
-    while (value := draw(kind, rng, edge_share, bad_text)) is None:
+def _present(kind: Kind, rng: random.Random, edge_share: float) -> Raw:
+    while (value := draw(kind, rng, edge_share)) is None:
         pass
     return value
 
 
-def _scalar(kind: Kind, rng: random.Random, edge_share: float, bad_text: bool) -> Raw:
+def _scalar(kind: Kind, rng: random.Random, edge_share: float) -> Raw:
     chance = rng.random()
     name = kind.name
     if chance < edge_share / 8 and name not in ("boolean", "void"):
-        return _anything(kind, rng, bad_text)
+        return _anything(kind, rng)
     if chance < edge_share:
-        return rng.choice(_edges_listed(kind, bad_text))
+        return rng.choice(edges(kind))
     if name in WHOLE:
         return rng.getrandbits(rng.randrange(1, WHOLE[name][0])) * rng.choice((1, -1))
     if kind.is_text or name == "binary":
@@ -482,7 +468,7 @@ def _scalar(kind: Kind, rng: random.Random, edge_share: float, bad_text: bool) -
     )
 
 
-def _anything(kind: Kind, rng: random.Random, bad_text: bool) -> Raw:
+def _anything(kind: Kind, rng: random.Random) -> Raw:
     """Of all that there is, each as often as the other."""
     if kind.name == "decimal":
         return unit(kind, rng.randrange(1 - 10**kind.precision, 10**kind.precision))
@@ -490,7 +476,7 @@ def _anything(kind: Kind, rng: random.Random, bad_text: bool) -> Raw:
         return float(struct.unpack("f", rng.randbytes(4))[0])
     if kind.name == "double":
         return float(struct.unpack("d", rng.randbytes(8))[0])
-    if kind.name == "binary" or (kind.is_text and bad_text and rng.random() < 0.3):
+    if kind.name == "binary" or (kind.is_text and rng.random() < 0.3):
         return rng.randbytes(rng.randrange(12))
     if kind.is_text:
         codes = [rng.randrange(0x110000 - 0x800) for _ in range(rng.randrange(8))]
@@ -502,11 +488,6 @@ def _anything(kind: Kind, rng: random.Random, bad_text: bool) -> Raw:
 
 
 LETTERS = "abcdefghij ABC0123456789 ,;:'\"\\/éß漢😀\n\t"
-
-
-@cache
-def _edges_listed(kind: Kind, bad_text: bool) -> list[Raw]:
-    return [v for v in edges(kind) if bad_text or not kind.is_text or v not in BAD_TEXT]
 
 
 def seed_of_run() -> int:

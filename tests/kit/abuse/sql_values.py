@@ -5,7 +5,6 @@ says, or its row is put aside with the column named, and nothing else is there.
 from __future__ import annotations
 
 import itertools
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from tests.kit.sql.sql_epochs import Query
 Pair = tuple[Target, Kind]
 Way = Mapping[str, Any]
 UPSERT: Way = {"mode": "upsert", "key": "id"}
-COLUMNS = 4
+COLUMNS = 8
 ZONE = "America/New_York"
 _tables = itertools.count(1)
 
@@ -40,9 +39,6 @@ class Server:
     targets: Sequence[Target]
     created: Callable[[Kind], Target]
     ways: Sequence[Way]
-
-    def target(self, declared: str) -> Target:
-        return next(target for target in self.targets if target.declared == declared)
 
     def quoted(self, name: str) -> str:
         mark = '"' if self.name == "PostgreSQL" else "`"
@@ -113,20 +109,8 @@ def framed(pairs: Sequence[Pair], values: Sequence[list[Raw]]) -> Frame:
     return Frame(names, kinds, (list(range(count)), *values), count)
 
 
-def drawn(pairs: Sequence[Pair], count: int, rng: random.Random) -> Frame:
-    return framed(pairs, [[t.draw(kind, rng) for _ in range(count)] for t, kind in pairs])
-
-
-def played(server: Server, pairs: Sequence[Pair], frame: Frame, way: Way, tally: Tally) -> None:
-    """Write the frame as two epochs of two tasks, and compare what a plain client finds."""
-    targets = [target for target, _ in pairs]
-    declared = ", ".join(f"c{n} {target.declared}" for n, target in enumerate(targets))
-    table = server.database.table(f"id bigint PRIMARY KEY, {declared}")
-    quarter = -(-frame.count // 4)
-    whole = frame.batch(ZONE)  # a slice has an offset into its buffers, as Spark's have
-    tasks = [[whole.slice(n * quarter, quarter)] for n in range(4)]
-    query = Query(lambda: server.database.sink(table, **way), tuple(frame.columns))
-    query.tasks = lambda batch_id: tasks[2 * batch_id : 2 * batch_id + 2]
+def put_aside(query: Query, frame: Frame) -> dict[int, str]:
+    """Its two epochs are run: the reason for each row of the frame that came back, unaltered."""
     reasons: dict[int, str] = {}
     for rejection in query.run(0, 1):
         ids = rejection.rows.column("id").to_pylist()
@@ -144,39 +128,43 @@ def played(server: Server, pairs: Sequence[Pair], frame: Frame, way: Way, tally:
             assert reason.startswith(f"the row with id={row}: "), reason
             reasons[row] = reason
     assert query.staged() == []
-    compare(server, table, targets, frame, reasons, tally)
+    return reasons
 
 
-def compare(
-    server: Server,
-    table: str,
-    targets: Sequence[Target],
-    frame: Frame,
-    reasons: Mapping[int, str],
-    tally: Tally,
-) -> None:
-    """``reasons``: of the rows that were put aside."""
+def played(server: Server, pairs: Sequence[Pair], frame: Frame, way: Way, tally: Tally) -> None:
+    """Write the frame as two epochs of two tasks, and compare what a plain client finds."""
+    targets = [target for target, _ in pairs]
+    declared = ", ".join(f"c{n} {target.declared}" for n, target in enumerate(targets))
+    table = server.database.table(f"id bigint PRIMARY KEY, {declared}")
+    quarter = -(-frame.count // 4)
+    whole = frame.batch(ZONE)  # a slice has an offset into its buffers, as Spark's have
+    tasks = [[whole.slice(n * quarter, quarter)] for n in range(4)]
+    query = Query(lambda: server.database.sink(table, **way), tuple(frame.columns))
+    query.tasks = lambda batch_id: tasks[2 * batch_id : 2 * batch_id + 2]
+    reasons = put_aside(query, frame)
     read = ", ".join(target.read.format(c=f"c{n}") for n, target in enumerate(targets))
     rows = server.database.rows(f"SELECT id, {read} FROM {table}")
     found = {number: list(map(Target.seen_of, targets, values)) for number, *values in rows}
     assert len(found) == len(rows), f"{table}: a row is there twice"
     assert len(found) + len(reasons) == frame.count, "a row is missing, or there are too many"
     tally.counts.update({"rows": frame.count, "stored": len(found), "put aside": len(reasons)})
-    for row in range(frame.count):
-        values = frame.row(row)[1:]
-        wanted = list(map(Target.read_of, targets, frame.kinds[1:], values))
+
+    def told(row: int) -> str:
         said = (
             f"{str(raw)[:200]} ({kind} into {target.declared})"
-            for target, kind, raw in zip(targets, frame.kinds[1:], values, strict=True)
+            for target, kind, raw in zip(targets, frame.kinds[1:], frame.row(row)[1:], strict=True)
         )
-        told = f"seed {tally.seed}, {table}, row {row}: {'; '.join(said)}"
+        return f"seed {tally.seed}, {table}, row {row}: {'; '.join(said)}"
+
+    for row in range(frame.count):
+        wanted = list(map(Target.read_of, targets, frame.kinds[1:], frame.row(row)[1:]))
         if row not in reasons:
-            assert REFUSED not in wanted, f"{told}: stored as {found[row]}, and cannot be held"
-            assert found[row] == wanted, f"{told}: reads {found[row]} for {wanted}"
+            assert REFUSED not in wanted, f"{told(row)}: stored as {found[row]}, and cannot be held"
+            assert found[row] == wanted, f"{told(row)}: reads {found[row]} for {wanted}"
         else:
             guilty = [f"c{n}" for n, reading in enumerate(wanted) if reading is REFUSED]
             is_named = any(name in reasons[row] for name in guilty)
-            assert is_named, f"{told}: put aside without need: {reasons[row]}"
+            assert is_named, f"{told(row)}: put aside without need: {reasons[row]}"
 
 
 def new_name() -> str:
