@@ -374,31 +374,17 @@ def test_columns_that_do_not_fit(columns: list[tuple[str, str]], place: Place) -
 # ---- commands --------------------------------------------------------------------------------------
 
 
-def findings(query: RecordedQuery) -> list[str]:
-    said = invoke("verify", "--checkpoint", query.folder, "--json")
-    return [each["finding"] for each in json.loads(said.stdout)["epochs"]]
-
-
-def test_what_is_decided_is_finished_without_spark(tmp_path: Path, place: Place) -> None:
-    """Rows that were rewritten are not counted: by a compaction, say. The marker has the batches, and
-    nobody can tell their rows.
-    """
-
-    def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
-        return [[numbers(batch_id * 10 + n)] for n in range(2)]
-
-    query = RecordedQuery(tmp_path / "checkpoint", {place.name: (place.sink, COLUMNS, tasks)})
-    query.run([0, 1])
-    query.run([2], dies_after_decision=True)
-    assert findings(query) == ["exact", "exact", "in doubt"]
-    listed = invoke("transactions", "list", "--checkpoint", query.folder)
-    assert place.name in listed.output
-    finished = invoke("transactions", "finish", "--checkpoint", query.folder)
-    assert finished.exit_code == 0, finished.output
-    assert findings(query) == ["exact", "exact", "exact"]
+def test_rows_that_were_rewritten_are_not_counted(tmp_path: Path, place: Place) -> None:
+    """By a compaction, say. The marker has the batches, and nobody can tell their rows."""
+    tasks = [[numbers(n)] for n in range(2)]
+    query = RecordedQuery(
+        tmp_path / "checkpoint", {place.name: (place.sink, COLUMNS, lambda _: tasks)}
+    )
+    query.run([0])
     place.tidied()
-    assert findings(query) == ["unknowable"] * 3
-    assert place.ids() == [0, 1, 10, 11, 20, 21]
+    said = invoke("verify", "--checkpoint", query.folder, "--json")
+    assert [each["finding"] for each in json.loads(said.stdout)["epochs"]] == ["unknowable"]
+    assert place.ids() == [0, 1]
 
 
 def test_doctor(tmp_path: Path, place: Place) -> None:
