@@ -4,11 +4,9 @@ with its reason.
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -47,6 +45,7 @@ from tests.kit.abuse.kinds import (
     same,
 )
 from tests.kit.abuse.texts import of_text
+from tests.kit.memory import memory_folder
 
 pytestmark = pytest.mark.slow
 
@@ -55,15 +54,6 @@ FLAT = tuple(k for k in SCALARS if k.name != "binary")
 TAKEN = {"parquet": (*SCALARS, *NESTED), "json": (*SCALARS, *NESTED), "csv": FLAT}
 FORMATS = tuple(TAKEN)
 SEED = seed_of_run()
-
-
-@pytest.fixture
-def memory() -> Iterator[Path]:
-    """A folder in memory where there is one: no disk fails here."""
-    with tempfile.TemporaryDirectory(
-        dir="/dev/shm" if os.path.isdir("/dev/shm") else None
-    ) as folder:
-        yield Path(folder)
 
 
 def read(
@@ -144,16 +134,14 @@ def test_any_frame(format_: str, data: st.DataObject) -> None:
     or put aside.
     """
     frame = data.draw(frames((*TAKEN[format_], *RARE), duplicates=data.draw(st.booleans())))
-    with tempfile.TemporaryDirectory(
-        dir="/dev/shm" if os.path.isdir("/dev/shm") else None
-    ) as folder:
+    with memory_folder() as folder:
         lowered = [n.lower() for n in frame.names]
         foreign = {k.name for k in frame.kinds} - {k.name for k in TAKEN[format_]} - {RARE[-1].name}
         if foreign or not lowered or len(set(lowered)) < len(lowered):
             with pytest.raises(FrameRefused):
                 FileSink(folder, format=format_).check_columns(frame.columns)
         else:
-            check(Path(folder), format_, frame, data.draw(st.integers(1, 12)))
+            check(folder, format_, frame, data.draw(st.integers(1, 12)))
 
 
 # ---- partitions ------------------------------------------------------------------------------

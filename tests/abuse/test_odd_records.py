@@ -140,24 +140,6 @@ def into_files(
     return [one["offset"] for one in lines(out)], found
 
 
-def into_kafka(
-    job: Job, broker: Broker, frame: DataFrame, folder: Path, _: Any
-) -> tuple[list[int], list[tuple[int, str, Any]]]:
-    out, dead = (broker.topic(name, partitions=1, config=ANY) for name in ("out", "dead"))
-    to = {"bootstrap_servers": broker.servers}
-    once = job.exactly_once(
-        exactum.KafkaSink(out, **to), dead_letters=exactum.KafkaSink(dead, **to)
-    )
-    rows = frame.selectExpr("cast(offset as string) key", "s value")
-    assert job.run(rows, once) is None
-    letters = []
-    for one in broker.read(dead):
-        told = dict(one.headers)
-        reason = told["exactum.error"].decode()
-        letters.append((int(told["exactum.source_offset"]), reason, one.value))
-    return [int(one.key) for one in broker.read(out)], letters
-
-
 def into_postgres(
     job: Job, broker: Broker, frame: DataFrame, folder: Path, server: LocalPostgres
 ) -> tuple[list[int], list[tuple[int, str, Any]]]:
@@ -174,7 +156,7 @@ def into_postgres(
 
 @pytest.mark.variants(1)
 @pytest.mark.parametrize(
-    "into", [into_files, into_kafka, pytest.param(into_postgres, marks=pytest.mark.postgres)]
+    "into", [into_files, pytest.param(into_postgres, marks=pytest.mark.postgres)]
 )
 def test_each_record_is_there_or_put_aside(
     job: Job,

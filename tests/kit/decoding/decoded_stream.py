@@ -68,6 +68,7 @@ def poisoned(kafka: LocalKafka, topic: str, registry: Registry) -> Poisoned:
     frame = b"\0" + registry.register("orders-value", ORDER).to_bytes(4, "big")
     wrong = b"\0" + registry.register("other", OTHER).to_bytes(4, "big")
     deep = b"\0" + registry.register("nested", NESTED).to_bytes(4, "big")
+    unknown = b"\0" + (1_000_000).to_bytes(4, "big")  # one, for each is waited for
 
     def good(i: int) -> bytes:
         out = io.BytesIO(frame)
@@ -79,7 +80,7 @@ def poisoned(kafka: LocalKafka, topic: str, registry: Registry) -> Poisoned:
         "empty": lambda i: b"",
         "truncated": lambda i: good(i)[:-3],
         "wrong magic byte": lambda i: b"\x07" + good(i)[1:],
-        "unknown schema id": lambda i: b"\0" + (1_000_000 + i % 7).to_bytes(4, "big") + good(i)[5:],
+        "unknown schema id": lambda i: unknown + good(i)[5:],
         "wrong encoding": lambda i: good(i).replace(b"name", b"n\xffme"),
         "too deep": lambda i: deep + good(i)[5:] + b"\x02" * 3_000,
         "huge": lambda i: (

@@ -5,6 +5,7 @@ By both ways of loading. (Every odd value of every type: tests/abuse.)
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -117,12 +118,20 @@ def test_a_row_that_no_partition_takes(database: Database, partitions: str) -> N
     assert database.values("t") == [2]
 
 
-def test_load_data_takes_rows_over_a_packet(database: Database) -> None:
+@pytest.fixture
+def packet(database: Database) -> Iterator[int]:
+    """The server's max_allowed_packet, which is small for a while."""
+    before = database.value("SELECT @@global.max_allowed_packet")
+    database.run("SET GLOBAL max_allowed_packet = 1048576")
+    yield 1_048_576
+    database.run(f"SET GLOBAL max_allowed_packet = {before}")
+
+
+def test_load_data_takes_rows_over_a_packet(database: Database, packet: int) -> None:
     """A file goes to the server in pieces: rows over max_allowed_packet, and bytes, arrive as
     they are.
     """
     database.run("CREATE TABLE t (id int PRIMARY KEY, a longtext, b longblob)")
-    packet = database.run("SELECT @@max_allowed_packet")[0][0]
     text, data = "x" * (packet + 5_000), b"\xfe" * (packet + 5_000)
     rejections = written(
         database,
