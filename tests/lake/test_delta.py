@@ -20,7 +20,6 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from exactum.errors import (
-    ExactumError,
     FrameRefused,
     HeuristicOutcome,
     OutcomeUnknown,
@@ -36,6 +35,7 @@ from tests.kit.lake.tables import (
     new_table,
     numbers,
     read,
+    refusal,
     with_features,
     with_metadata,
 )
@@ -295,17 +295,11 @@ def test_what_an_upsert_would_break(change: Change, tmp_path: Path) -> None:
     assert refused.value.code == "LAKE_FEATURE"
 
 
-def refusal(kind: type[ExactumError], sink: Callable[[], Any], *columns: tuple[str, str]) -> str:
-    with pytest.raises(kind) as refused:
-        OpenedSink(sink(), columns)
-    return f"{refused.value}"
-
-
 def test_a_folder_of_somebody_elses_files(tmp_path: Path) -> None:
     at = tmp_path / "t"
     at.mkdir()
     (at / "old.parquet").write_bytes(b"somebody's")
-    text = refusal(SettingRefused, lambda: DeltaSink(at), *COLUMNS)
+    text = refusal(SettingRefused, DeltaSink(at), *COLUMNS)
     assert "LAKE_TABLE" in text
     assert "old.parquet" in text
 
@@ -314,7 +308,7 @@ def test_columns_of_another_kind_within(tmp_path: Path) -> None:
     """What may not be null within a column is not looked at row by row, so it is refused."""
     inner = pa.struct([pa.field("a", pa.int64(), nullable=False)])
     new_table(tmp_path / "t", pa.schema([("id", pa.int64()), ("s", inner)]))
-    text = refusal(SettingRefused, lambda: DeltaSink(tmp_path / "t"), *COLUMNS)
+    text = refusal(SettingRefused, DeltaSink(tmp_path / "t"), *COLUMNS)
     assert "NOT NULL within the column 's'" in text
 
 
@@ -338,7 +332,7 @@ def test_arguments_that_contradict_each_other(arguments: dict[str, Any], tmp_pat
 def test_what_delta_rs_would_spoil_is_refused(tmp_path: Path) -> None:
     """It spells -1.05 in a partition as -1.-5, and looks for a%20b at "a b"."""
     price = [("id", "bigint"), ("price", "decimal(10,2)")]
-    text = refusal(FrameRefused, lambda: DeltaSink(tmp_path / "t", partition_by="price"), *price)
+    text = refusal(FrameRefused, DeltaSink(tmp_path / "t", partition_by="price"), *price)
     assert "price" in text and "decimal(10,2)" in text
     with raised(SettingRefused, "LAKE_ARGUMENT", "a%20b"):
         DeltaSink(tmp_path / "a%20b")
@@ -348,14 +342,12 @@ def test_what_delta_rs_would_spoil_is_refused(tmp_path: Path) -> None:
 def test_partitions_of_another_kind(tmp_path: Path) -> None:
     frame = numbers(1, day=["a"])
     OpenedSink(DeltaSink(tmp_path / "t", partition_by="day"), columns_of(frame)).write(frame)
-    text = refusal(
-        SettingRefused, lambda: DeltaSink(tmp_path / "t", partition_by="id"), *columns_of(frame)
-    )
+    text = refusal(SettingRefused, DeltaSink(tmp_path / "t", partition_by="id"), *columns_of(frame))
     assert "partitioned by ['day']" in text
-    text = refusal(FrameRefused, lambda: DeltaSink(tmp_path / "t"), *COLUMNS)
+    text = refusal(FrameRefused, DeltaSink(tmp_path / "t"), *COLUMNS)
     assert "day" in text
     when = (("id", "bigint"), ("at", "timestamp"))
-    refusal(FrameRefused, lambda: DeltaSink(tmp_path / "u", partition_by="at"), *when)
+    refusal(FrameRefused, DeltaSink(tmp_path / "u", partition_by="at"), *when)
 
 
 # ---- object stores -------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
 from exactum.errors import (
-    ExactumError,
     FrameRefused,
     HeuristicOutcome,
     OutcomeUnknown,
@@ -25,7 +24,7 @@ from exactum.lake.iceberg import IcebergSink
 from exactum.protocol.sink import Guarantee
 from tests.kit.errors import raised
 from tests.kit.lake.iceberg import TABLE, Lake
-from tests.kit.lake.tables import columns_of, numbers
+from tests.kit.lake.tables import columns_of, numbers, refusal
 from tests.kit.opened_sink import OpenedSink
 from tests.lake.test_tables import dying
 
@@ -324,17 +323,11 @@ def test_what_goes_well_is_taken(version: str, lake: Lake) -> None:
     assert lake.read().to_pylist() == [{"id": 1, "v": "a"}] * 2
 
 
-def refusal(kind: type[ExactumError], lake: Lake, *columns: tuple[str, str], **more: Any) -> str:
-    with pytest.raises(kind) as refused:
-        OpenedSink(lake.sink(**more), columns)
-    return f"{refused.value}"
-
-
 @pytest.mark.parametrize(
     "kind", ["tinyint", "smallint", "array<smallint>", "struct<a:map<string,tinyint>>"]
 )
 def test_numbers_that_iceberg_has_not(kind: str, lake: Lake) -> None:
-    assert "Cast it to int" in refusal(FrameRefused, lake, *COLUMNS, ("v", kind))
+    assert "Cast it to int" in refusal(FrameRefused, lake.sink(), *COLUMNS, ("v", kind))
     assert not lake.catalog.table_exists(TABLE)
 
 
@@ -362,18 +355,17 @@ def test_a_table_has_a_namespace() -> None:
 
 def test_partitions_of_another_kind(lake: Lake) -> None:
     lake.create(SCHEMA)
-    text = refusal(SettingRefused, lake, *COLUMNS, partition_by="bucket(4, id)")
+    text = refusal(SettingRefused, lake.sink(partition_by="bucket(4, id)"), *COLUMNS)
     assert "partitioned by []" in text
     with lake.table.update_spec() as spec:
         spec.add_identity("id")
-    assert "partitioned by ['id']" in refusal(
-        SettingRefused, lake, *COLUMNS, partition_by="bucket(4, id)"
-    )
+    text = refusal(SettingRefused, lake.sink(partition_by="bucket(4, id)"), *COLUMNS)
+    assert "partitioned by ['id']" in text
     OpenedSink(lake.sink(partition_by="id"), COLUMNS).write(numbers(5))
     assert lake.ids() == [5]
 
 
 @pytest.mark.parametrize("text", ["day(id)", "nowhere", "truncate(3, f)"])
 def test_a_new_table_that_cannot_be_parted_so(text: str, lake: Lake) -> None:
-    refusal(SettingRefused, lake, ("id", "bigint"), ("f", "double"), partition_by=text)
+    refusal(SettingRefused, lake.sink(partition_by=text), ("id", "bigint"), ("f", "double"))
     assert not lake.catalog.table_exists(TABLE)

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import (
-    ExactumError,
     FrameRefused,
     HeuristicOutcome,
     OutcomeUnknown,
@@ -25,7 +24,15 @@ from exactum.errors import (
 from exactum.protocol.sink import Guarantee
 from tests.kit.errors import raised
 from tests.kit.lake.iceberg import Lake
-from tests.kit.lake.tables import Delta, at_once, columns_of, numbers, with_features, with_metadata
+from tests.kit.lake.tables import (
+    Delta,
+    at_once,
+    columns_of,
+    numbers,
+    refusal,
+    with_features,
+    with_metadata,
+)
 from tests.kit.opened_sink import OpenedSink
 from tests.kit.transactions.operator import invoke
 from tests.kit.verify.recorded_query import RecordedQuery
@@ -344,14 +351,8 @@ def test_and_after_it_nothing_is_lost(place: Place) -> None:
     assert place.ids() == [1]
 
 
-def refusal(kind: type[ExactumError], place: Place, *columns: tuple[str, str], **more: Any) -> str:
-    with pytest.raises(kind) as refused:
-        OpenedSink(place.sink(**more), columns)
-    return f"{refused.value}"
-
-
 def test_a_table_that_is_not_there(place: Place) -> None:
-    text = refusal(SettingRefused, place, *COLUMNS, create_table=False)
+    text = refusal(SettingRefused, place.sink(create_table=False), *COLUMNS)
     assert "LAKE_TABLE" in text and "create_table" in text
     assert not place.exists()
 
@@ -368,7 +369,7 @@ def test_a_table_that_is_not_there(place: Place) -> None:
 def test_columns_that_do_not_fit(columns: list[tuple[str, str]], place: Place) -> None:
     """Another type, another spelling, one that the table lacks, one that it wants."""
     place.create(pa.schema([pa.field("id", pa.int64(), nullable=False)]))
-    assert "LAKE_COLUMNS" in refusal(FrameRefused, place, *columns)
+    assert "LAKE_COLUMNS" in refusal(FrameRefused, place.sink(), *columns)
 
 
 # ---- commands --------------------------------------------------------------------------------------

@@ -116,16 +116,12 @@ def read_json(path: Path, names: Sequence[str], kinds: Sequence[Kind]) -> list[t
     return rows
 
 
-def read_csv(
-    path: Path, names: Sequence[str], kinds: Sequence[Kind], delimiter: str = ","
-) -> list[tuple[Raw, ...]]:
+def read_csv(path: Path, names: Sequence[str], kinds: Sequence[Kind]) -> list[tuple[Raw, ...]]:
     """By pyarrow, which tells null from the empty text, and by Python's csv, which must find the
     same texts.
     """
     plain = pa.csv.ReadOptions(autogenerate_column_names=True, block_size=1 << 26)
-    parse = pa.csv.ParseOptions(
-        newlines_in_values=True, delimiter=delimiter, ignore_empty_lines=True
-    )
+    parse = pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=True)
     types = {f"f{n}": pa.string() for n in range(len(names))}
     convert = pa.csv.ConvertOptions(
         column_types=types,
@@ -137,7 +133,7 @@ def read_csv(
     rows = list(zip(*(c.to_pylist() for c in table.columns), strict=True))
     csv.field_size_limit(1 << 26)
     with path.open(newline="") as file:
-        seen = list(csv.reader(file, delimiter=delimiter, strict=True))
+        seen = list(csv.reader(file, strict=True))
     assert seen == [["" if text is None else text for text in row] for row in rows]
     assert rows[0] == tuple(names)
     return [

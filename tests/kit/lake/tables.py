@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
+from exactum.errors import ExactumError
 from exactum.lake.delta import DeltaSink
+from tests.kit.opened_sink import OpenedSink
 
 READER = """
 import os, sys, pyarrow as pa
@@ -184,6 +187,13 @@ def with_metadata(table: Path, column: dict[str, Any] | None = None, **settings:
     first["metaData"]["schemaString"] = json.dumps(schema)
     first["metaData"]["configuration"] = {k.replace("__", "."): v for k, v in settings.items()}
     commit_by_hand(table, first)
+
+
+def refusal(kind: type[ExactumError], sink: Any, *columns: tuple[str, str]) -> str:
+    """What a start of a query with these columns says."""
+    with pytest.raises(kind) as refused:
+        OpenedSink(sink, columns)
+    return f"{refused.value}"
 
 
 def at_once(*commits: Callable[[Any], object], permit: Any) -> None:
