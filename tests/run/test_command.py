@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from exactum.ops.cli import main
 from tests.kit.run.run_command import Command
 
 pytestmark = pytest.mark.slow
@@ -348,18 +350,34 @@ time.sleep(400)
             run.signal_session(pid, signal.SIGKILL)
 
 
-def test_wrong_options_are_refused_before_anything_runs(tmp_path: Path) -> None:
-    """A duration without a unit, and numbers that make no sense: one message, and the script is not
-    started.
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--stop-timeout", "60"], "a number and its unit"),
+        (["--restart-attempts", "-1"], "-1"),
+        (["--standby", "--standby-timeout", "0 s"], "at least 2 s"),
+        (["--standby", "--standby-timeout", "1900 ms"], "at least 2 s"),
+        (["--listen", "here:there"], "[HOST:]PORT"),
+        (["--submit", "no-such-submit --master local"], "'no-such-submit'"),
+        (["--submit", ""], "no program ''"),
+        (["--submit", "sh -c 'x"], "is no command"),
+        (["--submit", "sh --deploy-mode cluster"], "another machine"),
+        (["--submit", "sh --conf spark.submit.deployMode=cluster"], "another machine"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(
+    tmp_path: Path, options: list[str], said: str
+) -> None:
+    """A duration without a unit, numbers that make no sense, and what cannot be submitted: one message,
+    and the script is not started.
     """
-    for options in (
-        ["--stop-timeout", "60"],
-        ["--restart-attempts", "-1"],
-        ["--standby", "--standby-timeout", "0 s"],
-        ["--listen", "here:there"],
-        ["--standby", "--standby-timeout", "1900 ms"],
-    ):
-        with command(tmp_path, COUNTED, *options) as run:
-            assert run.ends() in (1, 2)
-        assert "Traceback" not in run.log
-    assert not (tmp_path / "count").exists()
+    (tmp_path / "app.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    done = CliRunner().invoke(main, ["run", str(tmp_path / "app.py"), *options])
+    assert done.exit_code == 2
+    *_, last = done.stderr.splitlines()
+    assert said in last
+    if not last.startswith("Error: "):  # which is click's word
+        assert done.stderr == f"{last}\n"
+        assert last.startswith("exactum: [COMMAND_ARGUMENT] --")
+        assert last.endswith("Nothing was started.")
+    assert not (tmp_path / "ran").exists()

@@ -15,35 +15,14 @@ from typing import Any
 import pytest
 
 from exactum.local import LocalKafka
-from tests.kit.run.run_command import SESSION, check_stopped_between_epochs, new_world
+from tests.kit.run.run_command import SESSION, new_world
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-
-@pytest.mark.deep
-def test_a_standby_finishes_what_was_decided(
-    kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path
-) -> None:
-    """The driver dies right after its second decision: no reader sees that epoch until the standby
-    has the turn, which commits it and does not write it again.
-    """
-    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=50)
-    world.plan({"event": "EpochDecided", "nth": 2})
-    play = {"drain": False, "max_offsets": 2000}
-    with world.reader() as reader, world.run("run", ["--standby"], **play) as run:
-        run.says(f"stands by, warmed with records of {world.source.topic}")
-        run.until(lambda: len(reader.seen) == 50, "the first epoch is visible")
-        world.source.produce(kafka.bootstrap_servers, 50)
-        run.says("takes over")
-        run.until(lambda: len(reader.seen) == 100, "the second one is visible")
-        died = world.events("EpochDecided")[1]
-        (redelivered,) = world.events("EpochRedelivered")
-        assert redelivered["batch_id"] == died["batch_id"]
-        assert redelivered["pid"] == run.pids()[1] != died["pid"]
-        run.signal(signal.SIGTERM)
-        assert run.ends(60) == 0
-        world.check_exact(reader)
+TIMEOUT_S = 3.0
+"""After which silence a standby has its turn."""
+STANDBY = ["--standby", "--standby-timeout", f"{TIMEOUT_S:.0f} s"]
 
 
 @pytest.mark.parametrize(
@@ -53,13 +32,13 @@ def test_a_standby_finishes_what_was_decided(
 def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
     kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path, frozen: bool
 ) -> None:
-    """The standby goes on where the killed one was; the next one where a frozen one was. SIGTERM
-    stops the query after its epoch, which Spark has logged. The output is exact. A script that
-    waits for the end of any query waits for its own: nobody sees the query that a standby warms up
-    with.
+    """A driver dies right after a decision: the standby commits that epoch, does not write it again,
+    and goes on; the next one goes on where a frozen one was. SIGTERM stops the query after its epoch,
+    which Spark has logged. The output is exact. A script that waits for the end of any query waits
+    for its own: nobody sees the query that a standby warms up with.
     """
     world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=50)
-    options = ["--standby", "--standby-timeout", "3 s"]
+    world.plan({"event": "EpochDecided", "nth": 2})
     noticed = tmp_path / "noticed"
     session = {"spark.ui.enabled": True, "spark.ui.port": 0} if frozen else {}
     play: dict[str, Any] = {
@@ -68,18 +47,25 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
         "noticed": str(noticed),
         "session": {**SESSION, **session},
     }
-    with world.reader() as reader, world.run("run", options, **play) as run:
+    with world.reader() as reader, world.run("run", STANDBY, **play) as run:
         for taken_over, how in enumerate(["dead", "frozen"][: 1 + frozen]):
             run.says("stands by", taken_over + 1)
             pid = run.pids()[taken_over]
             if how == "dead":
-                os.kill(pid, signal.SIGKILL)
+                run.until(lambda: len(reader.seen) == 50, "the first epoch is visible")
+                world.source.produce(kafka.bootstrap_servers, 50)
             else:
                 run.signal_session(pid, signal.SIGSTOP)
             since_s = time.time()
             run.says("takes over", taken_over + 1)
-            world.source.produce(kafka.bootstrap_servers, 50)
             successor = run.pids()[taken_over + 1]
+            if how == "dead":
+                run.until(lambda: world.events("EpochRedelivered"), "what was decided is committed")
+                (redelivered,) = world.events("EpochRedelivered")
+                decided = [each for each in world.events("EpochDecided") if each["pid"] == pid]
+                assert redelivered["batch_id"] == decided[-1]["batch_id"]
+                assert redelivered["pid"] == successor
+            world.source.produce(kafka.bootstrap_servers, 50)
             run.until(lambda pid=successor: world.completed_by(pid), "it completes an epoch")  # type: ignore[misc]
             took_s = world.completed_by(successor)[0]["at_s"] - since_s
             print(f"{how}: the first new epoch stands after {took_s:.2f} s")
@@ -88,17 +74,12 @@ def test_a_standby_takes_over_from_the_dead_and_from_the_frozen(
         assert run.ends(60) == 0
         assert f"warmed with records of {world.source.topic}" in run.log
         assert "the script ends by itself" in run.log
-        check_stopped_between_epochs(world.checkpoint.folder, world.events("EpochCompleted"))
+        world.check_stopped_between_epochs(reader)
         world.check_exact(reader)
     seen = [json.loads(line) for line in noticed.read_text().splitlines()]
     hows = {"listener", "active", *(["UI"] if frozen else [])}
     assert {one["how"] for one in seen if one["pid"] == successor} == hows
     assert all(one["names"] == ["shout"] for one in seen), seen
-
-
-TIMEOUT_S = 3.0
-"""After which silence a standby has its turn."""
-STANDBY = ["--standby", "--standby-timeout", f"{TIMEOUT_S:.0f} s"]
 
 
 @pytest.mark.deep

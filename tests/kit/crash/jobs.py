@@ -133,6 +133,24 @@ class Topics:
     def reader(self) -> oracle.CommittedReader:
         return oracle.CommittedReader(self.bootstrap_servers, self.outputs)
 
+    def check_between(self, reader: oracle.CommittedReader) -> None:
+        """What must hold at any moment while no job runs."""
+        seen = reader.caught_up()
+        oracle.check_no_duplicates(seen)
+        oracle.check_order(seen, self.source.upper())
+        deadline = time.monotonic() + oracle.REST_TIMEOUT_S
+        while True:
+            try:
+                oracle.check_epochs(seen, self.source, self.checkpoint, self.outputs)
+                return
+            except oracle.OracleFailure:
+                # The broker writes the markers a moment after its answer, so what is finished may
+                # come late; what came too early stays, and fails at the end.
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+            seen = reader.caught_up()
+
     def check_exact(self, reader: oracle.CommittedReader) -> None:
         """The whole promise, at rest: exact, the same for all readers, nothing open, nothing
         hidden.
@@ -177,24 +195,6 @@ class World(Topics):
             )
         words = command(whole, self.session, at_once, self.program)
         return Job(folder, whole, words, self.variables)
-
-    def check_between(self, reader: oracle.CommittedReader) -> None:
-        """What must hold at any moment while no job runs."""
-        seen = reader.caught_up()
-        oracle.check_no_duplicates(seen)
-        oracle.check_order(seen, self.source.upper())
-        deadline = time.monotonic() + oracle.REST_TIMEOUT_S
-        while True:
-            try:
-                oracle.check_epochs(seen, self.source, self.checkpoint, self.outputs)
-                return
-            except oracle.OracleFailure:
-                # The broker writes the markers a moment after its answer, so what is finished may
-                # come late; what came too early stays, and fails at the end.
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(0.1)
-            seen = reader.caught_up()
 
 
 def new_world(

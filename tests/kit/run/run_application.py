@@ -1,8 +1,8 @@
 """An ordinary PySpark script, Kafka in and Kafka out, that may be told to die: what ``exactum run``
 keeps running.
 
-Its one argument is a JSON object. ``deaths`` is a folder with a file ``<n>`` of JSON for each
-planned death; each life takes the next one: ``{"event": "EpochDecided", "nth": 1}``. With ``noticed``, a file, it writes down which
+Its one argument is a JSON object. ``death`` is a file that may say how one life is to die, the first
+that finds it: ``{"event": "EpochDecided", "nth": 1}``. With ``noticed``, a file, it writes down which
 queries it sees by all of Spark's means, and waits for the end of any.
 """
 
@@ -17,27 +17,18 @@ from pathlib import Path
 from typing import Any
 
 
-def planned(deaths: Path) -> dict[str, Any]:
-    """The next death, or none. Taken by a rename, so that no other life takes it as well."""
-    for path in sorted(
-        (p for p in deaths.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)
-    ):
-        taken = path.with_name(f"{path.name}.taken-{os.getpid()}")
-        try:
-            path.rename(taken)
-        except FileNotFoundError:
-            continue
-        return dict(json.loads(taken.read_text()))
-    return {}
-
-
-def die() -> None:
-    """SIGKILL of the driver alone: its JVM and its workers are the supervisor's to find."""
-    os.kill(os.getpid(), signal.SIGKILL)
+def planned(death: Path) -> dict[str, Any]:
+    """The death of this life, or none. Taken by a rename, so that no other life takes it as well."""
+    taken = death.with_name(f"{death.name}.taken-{os.getpid()}")
+    try:
+        death.rename(taken)
+    except FileNotFoundError:
+        return {}
+    return dict(json.loads(taken.read_text()))
 
 
 play = json.loads(sys.argv[1])
-death = planned(Path(play["deaths"]))
+death = planned(Path(play["death"]))
 
 from pyspark.sql import SparkSession  # noqa: E402
 
@@ -51,16 +42,12 @@ def on_event(event: exactum.events.Event) -> None:
     name = type(event).__name__
     with open(play["events"], "a") as file:
         line = {"pid": os.getpid(), "at_s": time.time(), "event": name, "batch_id": event.batch_id}
-        if isinstance(
-            event,
-            exactum.events.RunStarted | exactum.events.Progress | exactum.events.EpochCompleted,
-        ):
-            line["text"] = repr(event)
         file.write(json.dumps(line) + "\n")
     if name == death.get("event"):
         seen += 1
         if seen == death["nth"]:
-            die()
+            # The driver alone: its JVM and its workers are the supervisor's to find.
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def notice(how: str, names: list[str | None]) -> None:
@@ -100,9 +87,7 @@ else:
 if "noticed" in play:
     listen(spark)
 exact = exactum.exactly_once(
-    exactum.KafkaSink(
-        play["target"], bootstrap_servers=play["bootstrap_servers"], **play.get("sink", {})
-    ),
+    exactum.KafkaSink(play["target"], bootstrap_servers=play["bootstrap_servers"]),
     on_event=on_event,
 )
 writer = (

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -112,17 +112,11 @@ class Command(ProcessTree):
 
 @dataclass
 class World(Topics):
-    """A topic of numbered records, the script over it, and the deaths that it is to die."""
+    """A topic of numbered records, the script over it, and the death that it is to die."""
 
-    play: Mapping[str, Any] = field(default_factory=dict)
-    _deaths: int = 0
-
-    def plan(self, *deaths: Mapping[str, Any]) -> None:
-        """The next lives die like this, one after another."""
-        for death in deaths:
-            (self.folder / "deaths").mkdir(exist_ok=True)
-            (self.folder / "deaths" / str(self._deaths)).write_text(json.dumps(death))
-            self._deaths += 1
+    def plan(self, death: Mapping[str, Any]) -> None:
+        """The next life dies like this."""
+        (self.folder / "death").write_text(json.dumps(death))
 
     def run(
         self, name: str, options: Sequence[str], *, by: Callable[..., C] = Command, **play: Any
@@ -130,17 +124,15 @@ class World(Topics):
         """Start the script. ``by`` makes the command of its folder, script, options and
         arguments.
         """
-        (self.folder / "deaths").mkdir(exist_ok=True)
         whole = {
             "bootstrap_servers": self.bootstrap_servers,
             "source": self.source.topic,
             "target": self.outputs[0],
             "checkpoint": str(self.folder / "checkpoint"),
             "events": str(self.folder / "events"),
-            "deaths": str(self.folder / "deaths"),
+            "death": str(self.folder / "death"),
             "drain": True,
             "session": SESSION,
-            **self.play,
             **play,
         }
         return by(self.folder / name, HERE / "run_application.py", options, [json.dumps(whole)])
@@ -155,6 +147,20 @@ class World(Topics):
     def completed_by(self, pid: int) -> list[dict[str, Any]]:
         return [each for each in self.events("EpochCompleted") if each["pid"] == pid]
 
+    def check_stopped_between_epochs(self, reader: oracle.CommittedReader) -> None:
+        """Spark's commit log ends with the last epoch that stands in the sink, and has it: a next run
+        has nothing to finish and nothing to sweep. What is visible is what was finished.
+        """
+        last = self.events("EpochCompleted")[-1]["batch_id"]
+        assert (self.checkpoint.decided(), self.checkpoint.finished()) == (last, last)
+        oracle.check_at_rest(self.bootstrap_servers, self.outputs, self.checkpoint.query_id)
+        self.check_between(reader)
+
+    def is_done(self) -> bool:
+        """Whether all of the input was read."""
+        ends = self.checkpoint.ends(self.checkpoint.finished())
+        return sum(ends.values()) == self.source.count
+
 
 def new_world(
     bootstrap_servers: str, create_topic: Callable[..., str], folder: Path, *, records: int
@@ -163,8 +169,3 @@ def new_world(
     if records:
         source.produce(bootstrap_servers, records)
     return World(bootstrap_servers, folder, source, [create_topic("out", partitions=2)])
-
-
-def check_stopped_between_epochs(checkpoint: Path, completed: Sequence[dict[str, Any]]) -> None:
-    """Spark's commit log ends with the last epoch that stands in the sink, and has it."""
-    assert oracle.Checkpoint(checkpoint, "").finished() == completed[-1]["batch_id"]
