@@ -224,21 +224,29 @@ def test_what_can_be_no_load(
     assert not (tmp_path / "a").exists() and not (tmp_path / "log").exists()
 
 
+def into_a_topic_and_files(
+    spark: SparkSession, servers: str, topic: str, folder: str, on_event: Any = None
+) -> bool:
+    """Whether this call has written it."""
+    frame = spark.range(ROWS).selectExpr("cast(id AS string) AS key", "cast(id AS string) AS value")
+    once = exactum.exactly_once(
+        exactum.KafkaSink(topic, bootstrap_servers=servers),
+        exactum.FileSink(f"{folder}/out", format="json"),
+        decision_log=f"{folder}/log",
+        on_event=on_event,
+    )
+    return once.write(frame, id=ID).written
+
+
 JOB = """
-import json, os, sys
+import os, sys
 import exactum
-servers, topic, folder, dies = sys.argv[1:]
+from tests.spark.test_load import into_a_topic_and_files
+*places, dies = sys.argv[1:]
 def seen(event):
     if type(event).__name__ == dies:
         os.kill(os.getpid(), 9)
-spark = exactum.local_session("load", master="local[2]")
-frame = spark.range(100).selectExpr("cast(id AS string) AS key", "cast(id AS string) AS value")
-once = exactum.exactly_once(
-    exactum.KafkaSink(topic, bootstrap_servers=servers),
-    exactum.FileSink(f"{folder}/out", format="json"),
-    decision_log=f"{folder}/log", on_event=seen,
-)
-print(json.dumps({"written": once.write(frame, id="numbers").written}))
+into_a_topic_and_files(exactum.local_session("load", master="local[2]"), *places, seen)
 """
 
 
@@ -251,24 +259,17 @@ print(json.dumps({"written": once.write(frame, id="numbers").written}))
     ],
 )
 def test_killed_into_a_topic_and_files(
-    broker: Broker, tmp_path: Path, deaths: tuple[str, ...]
+    spark: SparkSession, broker: Broker, tmp_path: Path, deaths: tuple[str, ...]
 ) -> None:
-    """SIGKILL once it is decided, or while it is begun as well: the last life has both targets
+    """SIGKILL once it is decided, or while it is begun as well: the next call has both targets
     agree.
     """
-    name = broker.topic()
-
-    def life(dies: str) -> tuple[int, str]:
-        command = [sys.executable, "-c", JOB, broker.servers, name, str(tmp_path), dies]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, timeout=2 * WAIT_MAX_S, check=False, text=True
-        )
-        return done.returncode, done.stdout
-
-    assert [life(dies)[0] for dies in deaths] == [-9] * len(deaths)
-    status, said = life("")
-    assert status == 0 and json.loads(said.splitlines()[-1]) == {"written": False}
-    keys = Counter(record.key.decode() for record in broker.read(name))
+    places = broker.servers, broker.topic(), str(tmp_path)
+    for dies in deaths:
+        command = [sys.executable, "-c", JOB, *places, dies]
+        assert subprocess.run(command, timeout=2 * WAIT_MAX_S, check=False).returncode == -9
+    assert not into_a_topic_and_files(spark, *places), "it was decided"
+    keys = Counter(record.key.decode() for record in broker.read(places[1]))
     files = [path for path in (tmp_path / "out").glob("*.json") if path.is_file()]
     lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     assert keys == Counter(line["key"] for line in lines) == Counter(map(str, range(ROWS)))
