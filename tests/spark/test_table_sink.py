@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ import exactum
 from exactum import errors
 from exactum.protocol.sink import Scope
 from exactum.sinks.staging import Staging
+from exactum.spark.run.run_start import RunStart
 from exactum.spark.table_sink import SparkTableTarget
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
+from tests.kit.spark.run_begin import run_at
 
 pytestmark = pytest.mark.spark
 
@@ -67,61 +70,46 @@ def test_each_micro_batch_is_one_transaction(query: Any, table: Table) -> None:
     assert len({txn.app_id for txn in table.asked}) == 1
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["not written", "written, and not known"])
-def test_what_is_decided_is_written_by_the_next_start(query: Any, table: Table, lost: bool) -> None:
-    """By the same transaction, so that a table which had it takes it for the same."""
+def test_what_is_decided_is_written_by_the_next_start(query: Any, table: Table) -> None:
+    """Whether it was not written, or was and nobody knows: by the same transaction, so that a table
+    which had it takes it for the same.
+    """
+    table.failures = [ConnectionError("away")]
     query.give(1, 2)
-    if lost:
-        table.dies_behind = True
-    else:
-        table.failures = [ConnectionError("away")]
+    assert "Start the query again" in query.run(query.exactly_once(query.sink, table.sink()))
+    table.dies_behind = True
     assert "Start the query again" in query.run(query.exactly_once(query.sink, table.sink()))
     query.give(3)
     assert query.run(query.exactly_once(query.sink, table.sink())) is None
     assert table.values() == query.values() == [1, 2, 3]
-    assert table.asked[0] == table.asked[1]
+    assert table.asked[0] == table.asked[1] == table.asked[2] != table.asked[3]
 
 
 def test_a_writer_that_is_wrong_keeps_the_rows(query: Any, table: Table) -> None:
-    """It says what is wrong; corrected, the next start writes them."""
+    """It says what is wrong: an error of its own, or that it returned something, without ``save()``,
+    say, which is not taken for a success. Corrected, the next start writes them.
+    """
     query.give(1)
     table.failures = [TypeError("no such option")]
     said = query.run(query.exactly_once(table.sink()))
     assert isinstance(query.error, errors.HeuristicOutcome)
     assert "TARGET_REFUSES" in said and "no such option" in said
-    assert query.run(query.exactly_once(table.sink())) is None
-    assert table.values() == [1]
-
-
-def test_a_writer_that_returns_something_has_not_written(query: Any, table: Table) -> None:
-    """A writer without ``save()``, say: it is not taken for a success."""
-    query.give(1)
     sink = exactum.SparkTableSink(lambda frame, txn: frame.write, name="table")  # type: ignore[arg-type, return-value]
     assert "returned <pyspark.sql" in query.run(query.exactly_once(sink))
     assert query.run(query.exactly_once(table.sink())) is None
     assert table.values() == [1]
 
 
-@pytest.mark.parametrize("name", ["x-y", "a b", "ü", "a.b", "1"])
-def test_names_within_a_column_are_taken_as_they_are(query: Any, table: Table, name: str) -> None:
+def test_odd_names_are_taken_as_they_are(query: Any, table: Table, tmp_path: Path) -> None:
+    """Within a column, and of a staging: its signs are no pattern."""
     query.give(1)
-    nested = exactum.SparkTableSink(
-        table.write,
-        name="table",
-        rows=lambda rows: rows.selectExpr("v", f"named_struct('{name}', v) AS s"),
-    )
-    assert query.run(query.exactly_once(nested)) is None
+    names = ("x-y", "a b", "ü", "a.b", "1")
+    pairs = ", ".join(f"'{name}', v" for name in names)
+    nested = table.sink(rows=exactum.Rows(columns=["v", f"named_struct({pairs}) AS s"]))
+    staging = str(tmp_path / "{a,b}[1]*?")
+    assert query.run(query.exactly_once(nested, staging=staging)) is None
     (row,) = table.spark.read.parquet(f"{table.folder}/*/*").collect()
-    assert row.s.asDict() == {name: 1}
-
-
-def test_a_staging_with_signs_of_a_pattern_is_read(
-    query: Any, table: Table, tmp_path: Path
-) -> None:
-    query.give(1)
-    staging = tmp_path / "{a,b}[1]*?"
-    assert query.run(query.exactly_once(table.sink(), staging=str(staging))) is None
-    assert table.values() == [1]
+    assert row.s.asDict() == dict.fromkeys(names, 1)
 
 
 def test_what_cannot_be_a_sink_is_refused_at_once() -> None:
@@ -150,11 +138,11 @@ def test_an_older_checkpoint_is_refused_where_the_table_tells(
     assert table.values() == [1, 2]
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])
-def test_the_weaker_guarantees(query: Any, table: Table, guarantee: str) -> None:
+def test_the_weaker_guarantees(query: Any, table: Table) -> None:
     """Each row once where nothing dies."""
-    query.give(1, 2)
-    assert query.run(getattr(exactum, guarantee)(table.sink())) is None
+    for value, guarantee in ((1, exactum.at_least_once), (2, exactum.at_most_once)):
+        query.give(value)
+        assert query.run(guarantee(table.sink())) is None
     assert table.values() == [1, 2]
 
 
@@ -170,23 +158,33 @@ def test_a_process_without_spark_says_so(
         target._hand_over(["x"], exactum.TableTransaction("a", 0))
 
 
+def versions_said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if "versions a day" in record.message]
+
+
+def test_many_versions_are_said(query: Any, table: Table, caplog: pytest.LogCaptureFixture) -> None:
+    """At the start, with their number; other sinks make none."""
+    once = query.exactly_once(query.sink, table.sink())
+    query.start(once, processingTime="500 milliseconds").stop()
+    (said,) = versions_said(caplog)
+    assert "172,800 versions a day" in said and "'table'" in said and "'folder'" not in said
+
+
 @pytest.mark.parametrize(
     ("trigger", "said"),
     [
-        ({"processingTime": "500 milliseconds"}, "172,800 versions a day"),
-        ({"processingTime": "0 seconds"}, "as soon as there are rows"),
-        ({"processingTime": "2 seconds"}, ""),
-        ({"availableNow": True}, ""),
+        ("ProcessingTimeTrigger(0)", "as soon as there are rows"),
+        ("ProcessingTimeTrigger(2000)", ""),
+        ("AvailableNowTrigger", ""),
     ],
 )
-def test_many_versions_are_said(
-    trigger: dict[str, Any], said: str, query: Any, table: Table, caplog: pytest.LogCaptureFixture
+def test_how_many_versions_a_trigger_makes(
+    trigger: str, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At the start, with their number; other sinks make none."""
-    query.give(1)
-    started = query.start(query.exactly_once(query.sink, table.sink()), **trigger)
-    started.processAllAvailable()
-    started.stop()
-    found = [record.message for record in caplog.records if "versions a day" in record.message]
+    sinks: Any = SimpleNamespace(
+        each=[("table", SimpleNamespace(makes_versions=True))], timeouts_ms={}
+    )
+    RunStart(run_at(tmp_path, trigger=trigger), sinks)
+    found = versions_said(caplog)
     assert len(found) == bool(said)
-    assert all(said in each and "'table'" in each for each in found)
+    assert all(said in each for each in found)
