@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from exactum import errors, events
-from tests.kit.errors import check_query_error
+from tests.kit.errors import check_query_error, raised
 from tests.kit.spark.folder_sink import FolderSink, arm, await_struck, rows
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -22,15 +22,19 @@ pytestmark = pytest.mark.spark
 
 def test_every_batch_stands_once(query: Any) -> None:
     """Each file is one epoch; all rows stand, nothing is left open, and each decision is on disk
-    by its batch id.
+    by its batch id. A batch without rows is decided too, and prepares nothing.
     """
     for n in range(3):
         query.give(n)
-    assert query.run(query.exactly_once()) is None
-    assert query.values() == [0, 1, 2]
+    assert query.run(query.exactly_once(), transform=lambda frame: frame.where("v != 1")) is None
+    assert query.values() == [0, 2]
     assert query.values("staged") == []
     completed = query.seen(events.EpochCompleted)
-    assert [(e.batch_id, e.rows) for e in completed] == [(0, 1), (1, 1), (2, 1)]
+    assert [(e.batch_id, e.transactions, e.rows) for e in completed] == [
+        (0, 1, 1),
+        (1, 0, 0),
+        (2, 1, 1),
+    ]
     assert {"write", "verify", "decide", "commit", "sweep"} <= set(completed[0].phase_ms)
     records = list((query.checkpoint / "exactum" / "decisions").rglob("*"))
     assert all(any(str(n) in record.name for record in records) for n in range(3))
@@ -82,16 +86,19 @@ def test_a_killed_worker_is_replaced(query: Any) -> None:
 
 
 def test_a_task_that_fails_for_good_stops_the_query(query: Any) -> None:
-    """The query stops with the task's own error; nothing of the batch is visible, nothing is
-    left open.
+    """The query stops with the task's own error, which who waits for it is given, with what may be
+    done about it; nothing of the batch is visible, nothing is left open.
     """
     arm(query.out, "prepare", times=2)
     query.give(1, 2)
     once = query.exactly_once()
-    text = query.run(once)
+    running = query.start(once)
     facts = "ValueError: injected at prepare", "partition 0", "attempt 1", "folder_sink.py:"
-    check_query_error(text, errors.CodeFailed, "CODE_FAILED", *facts)
-    assert "Py4JJavaError" not in text
+    with raised(errors.CodeFailed, "CODE_FAILED", *facts) as ended:
+        running.awaitTermination()
+    assert "Py4JJavaError" not in str(ended.value)
+    assert running.exception().disposition is errors.Disposition.HALT
+    assert not running.isActive
     assert query.values() == query.values("staged") == []
     assert len(query.seen(events.EpochAbandoned)) == 1
     assert query.run(once) is None
@@ -110,21 +117,6 @@ def test_an_error_between_decision_and_commit_is_healed_by_the_next_start(query:
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1, 2]
     assert [e.rows for e in query.seen(events.EpochRedelivered)] == [2]
-
-
-def test_several_sinks_share_one_decision(query: Any, tmp_path: Path) -> None:
-    """All sinks get every row or none; sinks of one name get participants of their own."""
-    arm(query.out, "prepare", times=2)
-    other = FolderSink(str(tmp_path / "other"))
-    query.give(1, 2)
-    query.give(3)
-    assert "injected at prepare" in query.run(query.exactly_once(query.sink, other))
-    assert query.values() == rows(other_folder := tmp_path / "other") == []
-    assert query.run(query.exactly_once(query.sink, other)) is None
-    assert query.values() == sorted(r["v"] for r in rows(other_folder)) == [1, 2, 3]
-    assert {file.name.split("+")[0] for file in (other_folder / "visible").iterdir()} == {
-        "folder-2"
-    }
 
 
 def test_a_sink_that_does_not_open_stops_the_query(query: Any, tmp_path: Path) -> None:
@@ -147,13 +139,6 @@ def test_columns_with_odd_names(query: Any) -> None:
     )
     assert renamed is None
     assert rows(query.out) == [{"a.b": 7, "v": 7, "c `d": "o"}]
-
-
-def test_an_empty_batch_is_an_epoch_too(query: Any) -> None:
-    """A batch without rows is decided and prepares nothing."""
-    query.give(1)
-    assert query.run(query.exactly_once(), transform=lambda frame: frame.where("v > 5")) is None
-    assert [(e.transactions, e.rows) for e in query.seen(events.EpochCompleted)] == [(0, 0)]
 
 
 def test_a_query_stopped_in_the_middle_of_an_epoch(query: Any) -> None:

@@ -14,7 +14,7 @@ from exactum import errors, events
 from exactum.checkpoint.query_place import open_log
 from exactum.spark.run.refusals import refuse_unsafe
 from tests.kit.errors import check_query_error, raised
-from tests.kit.spark.folder_sink import FolderSink, arm, await_struck
+from tests.kit.spark.folder_sink import arm, await_struck
 from tests.kit.spark.run_begin import run_at
 
 pytestmark = pytest.mark.spark
@@ -84,14 +84,6 @@ def test_spark_connect(query: Any) -> None:
     """Spark Connect pickles what foreachBatch is given: the error says what to do instead."""
     with raised(errors.SettingRefused, "SPARK_CONNECT", "start()"):
         cloudpickle.dumps(query.exactly_once().for_each_batch(checkpoint="/x"))
-
-
-def test_a_frame_that_the_sink_cannot_write(query: Any) -> None:
-    """The columns are checked before anything is opened."""
-    query.give(1)
-    text = query.run(query.exactly_once(FolderSink(str(query.out), needs=("value",))))
-    check_query_error(text, errors.FrameRefused, "USER_CODE", "'value'")
-    assert not query.out.exists()
 
 
 def test_two_columns_of_one_name(query: Any) -> None:

@@ -50,39 +50,41 @@ def test_it_has_every_public_name_of_sparks(spark: SparkSession, query: Any) -> 
 
 
 def test_what_cannot_be_is_raised_by_start(query: Any, spark: SparkSession) -> None:
-    """As exactum's own error, in the thread of the one who starts; nothing is left running."""
+    """As exactum's own error, in the thread of the one who starts; nothing was opened, and nothing is
+    left running.
+    """
     query.give(1)
     needs = FolderSink(str(query.out), needs=("value",))
     with raised(errors.FrameRefused, "USER_CODE", "'value'"):
         query.start(query.exactly_once(needs))
     assert not spark.streams.active
+    assert not query.out.exists()
     assert not living(Folder(query.checkpoint))
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1]
 
 
-def test_what_stops_a_query_is_raised_by_who_waits_for_it(query: Any) -> None:
-    """The object itself, with what may be done about it."""
-    arm(query.out, "prepare", times=2)
-    query.give(1)
-    running = query.start(query.exactly_once())
-    with raised(errors.CodeFailed, "CODE_FAILED", "injected at prepare"):
-        running.awaitTermination()
-    assert running.exception().disposition is errors.Disposition.HALT
-    assert not running.isActive
-
-
 def test_a_query_that_has_nothing_to_read_is_open(query: Any) -> None:
-    """Its sinks are tried, and onlookers see that it lives, before there is a row."""
-    running = query.start(query.exactly_once(), processingTime="0 seconds")
+    """Its sinks are tried, and onlookers see that it lives, before there is a row; ``rows=`` is asked
+    for its columns, with an empty frame of the batch's.
+    """
+    asked: list[int] = []
+
+    def rows(batch: DataFrame) -> DataFrame:
+        asked.append(batch.count())
+        return batch.selectExpr("v", "k")
+
+    sink = FolderSink(str(query.out), rows=rows)
+    running = query.start(query.exactly_once(sink), processingTime="0 seconds")
+    assert asked == [0]
     (run,) = living(Folder(query.checkpoint))
     assert run.started_ms
     assert query.seen(events.EpochBegan) == []
     running.stop()
     assert not living(Folder(query.checkpoint))
-    query.give(1)
-    assert query.run(query.exactly_once()) is None
-    assert query.values() == [1]
+    query.give(1, 2)
+    assert query.run(query.exactly_once(sink)) is None
+    assert query.values() == [1, 2]
 
 
 def test_stop_waits_for_the_batch_at_hand(query: Any) -> None:
@@ -146,24 +148,6 @@ def test_no_writer(numbers: DataFrame, tmp_path: Path) -> None:
     for wrong in (numbers, numbers.sparkSession.readStream, None, "writer"):
         with raised(errors.SettingRefused, "START_ARGUMENT", type(wrong).__name__, "writeStream"):
             once.start(wrong, checkpoint=tmp_path)  # type: ignore[arg-type]
-
-
-def test_rows_is_asked_for_its_columns_at_the_start(query: Any) -> None:
-    """With an empty frame of the batch's columns, before the first batch."""
-    asked: list[int] = []
-
-    def rows(batch: DataFrame) -> DataFrame:
-        asked.append(batch.count())
-        return batch.selectExpr("v", "k")
-
-    running = query.start(
-        query.exactly_once(FolderSink(str(query.out), rows=rows)), processingTime="0 seconds"
-    )
-    assert asked == [0]
-    running.stop()
-    query.give(1, 2)
-    assert query.run(query.exactly_once(FolderSink(str(query.out), rows=rows))) is None
-    assert query.values() == [1, 2]
 
 
 def test_a_query_that_spark_refuses(query: Any) -> None:
