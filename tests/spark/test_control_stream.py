@@ -293,16 +293,6 @@ def test_stages_that_spark_runs_ahead_have_no_rules(query: Any, rules: Rules, sp
     assert query.values() == [4, 6]
 
 
-def test_a_view_of_the_batch_may_ask_for_the_rules_on_the_driver(query: Any, rules: Rules) -> None:
-    """rows= runs on the driver, and sees the same rules as the tasks."""
-    rules.write(limit=2)
-    stream = rules.stream()
-    sink = replace(query.sink, rows=lambda batch: batch.where(f"v > {stream.current()['limit']}"))
-    query.give(1, 2, 3, 4)
-    assert query.run(query.exactly_once(sink, control=stream)) is None
-    assert query.values() == [3, 4]
-
-
 @pytest.mark.deep
 def test_records_of_long_past_epochs_are_forgotten(query: Any, rules: Rules, spark: Any) -> None:
     """A view is on record once, as long as rules do not change, and while Spark may ask for an
@@ -398,8 +388,8 @@ def test_a_rule_of_which_the_topic_has_no_trace_is_gone(query: Any, rules: Rules
 
 
 def test_one_stream_in_two_queries(query: Any, rules: Rules, spark: Any, tmp_path: Path) -> None:
-    """Each query's rows= sees what its own epoch sees, though the other began later and saw
-    other rules.
+    """Each query's rows=, which runs on the driver, sees what its own epoch sees, though the other began
+    later and saw other rules.
     """
     (tmp_path / "other").mkdir()
     other, stream = type(query)(spark, tmp_path / "other"), rules.stream()

@@ -33,19 +33,20 @@ KAFKA = exactum.KafkaSink("out", bootstrap_servers="localhost:9092")
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("given", "facts"),
-    [
-        (exactum.exactly_once, ("SINKS_WANTED",)),
-        (exactum.exactly_once(KAFKA).__call__, ("START_WANTED", "exactum.exactly_once(", "start(")),
-        (KAFKA, ("SINKS_WANTED", "exactum.exactly_once(KafkaSink(...)).start(")),
-    ],
-    ids=["the call forgotten", "what starts a query", "a sink"],
-)
-def test_what_is_given_to_foreach_batch(query: Any, given: Any, facts: tuple[str, ...]) -> None:
-    """It stops the query with what to write; mended, every row is written."""
+def test_what_is_given_to_foreach_batch(query: Any) -> None:
+    """The call forgotten, what starts a query, a sink: it stops the query with what to write; mended,
+    every row is written.
+    """
     query.give(1)
-    check_query_error(query.run(given), SettingRefused, *facts)
+    for given, facts in (
+        (exactum.exactly_once, ("SINKS_WANTED",)),
+        (
+            exactum.exactly_once(KAFKA).__call__,
+            ("START_WANTED", "exactum.exactly_once(", "start("),
+        ),
+        (KAFKA, ("SINKS_WANTED", "exactum.exactly_once(KafkaSink(...)).start(")),
+    ):
+        check_query_error(query.run(given), SettingRefused, *facts)
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1]
 
