@@ -22,6 +22,7 @@ from exactum.local import LocalKafka
 from tests.kit.crash.epochs import Crash, Hold, Query, crash, rows
 from tests.kit.crash.oracle import check_at_rest, end_offsets, ongoing, read_all
 from tests.kit.errors import raised
+from tests.kit.kafka.broker import Broker
 from tests.kit.transactions.operator import accept
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -29,17 +30,6 @@ pytestmark = pytest.mark.broker
 
 TIMEOUT_MS = 6_000
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-OTHERS = (
-    "before the record",
-    "after the record",
-    "two drivers",
-    "late loser",
-    "half",
-    "gone",
-    "partly gone",
-    "half gone",
-    "twice",
-)
 
 
 def records(task: int) -> list[dict[str, Any]]:
@@ -120,12 +110,13 @@ class Expired:
 
 
 @pytest.fixture(scope="module")
-def expired(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Expired]:
-    """One for each case; they all wait for their timeout together."""
+def all_expired(
+    kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[str, Expired]:
+    """One for each case that is played; they all wait for their timeout together."""
     cases = {}
-    for number, case in enumerate((*COMPRESSIONS, *OTHERS)):
-        topic = f"salvage-{number}-{tmp_path_factory.getbasetemp().name}"
-        kafka.create_topic(topic, partitions=3)
+    for case in played_cases(request):
+        topic = Broker(kafka).topic("salvage", partitions=3)
         producer = {
             "compression.type": case if case in COMPRESSIONS else "lz4",
             "batch.num.messages": 200,
@@ -148,16 +139,26 @@ def expired(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> dict
     return cases
 
 
+def played_cases(request: pytest.FixtureRequest) -> list[str]:
+    """The parameters ``case`` of this file's tests, each once."""
+    own = [item for item in request.session.items if item.path == request.path]
+    return [*dict.fromkeys(item.callspec.params["case"] for item in own)]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def expired(all_expired: dict[str, Expired], case: str) -> Expired:
+    return all_expired[case]
+
+
 @pytest.mark.variants(1)
-@pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_all_records_come_back(expired: dict[str, Expired], compression: str) -> None:
+@pytest.mark.parametrize("case", COMPRESSIONS)
+def test_all_records_come_back(expired: Expired) -> None:
     """Keys, values, nulls, headers, partitions and order: as they were sent. The events say what
     happened.
     """
-    case = expired[compression]
-    case.check_nothing_visible()
-    with case.query.driver() as driver:
-        assert driver.epoch(0, *case.frames()).written is False
+    expired.check_nothing_visible()
+    with expired.query.driver() as driver:
+        assert driver.epoch(0, *expired.frames()).written is False
         assert driver.names() == [
             "TransactionsExpired",
             "TransactionsSalvaged",
@@ -166,10 +167,9 @@ def test_all_records_come_back(expired: dict[str, Expired], compression: str) ->
         ]
         (event,) = [e for e in driver.events if isinstance(e, TransactionsSalvaged)]
         assert event.rows == sum(map(len, TASKS))
-        case.check_exact()
+        expired.check_exact()
         assert driver.epoch(1, rows([{"value": b"next"}])).written is True
-    check_at_rest(case.servers, [case.query.topic], case.query.query_id)
-    assert len(read_all(case.servers, [case.query.topic])) == sum(map(len, TASKS)) + 1
+    assert len(expired.query.values()) == sum(map(len, TASKS)) + 1
 
 
 @pytest.mark.deep
@@ -178,76 +178,73 @@ def test_all_records_come_back(expired: dict[str, Expired], compression: str) ->
     [("before the record", ("decide", "before")), ("after the record", ("decide", "after"))],
 )
 def test_killed_in_the_middle_of_a_salvage(
-    expired: dict[str, Expired], case: str, moment: tuple[str, str]
+    expired: Expired, case: str, moment: tuple[str, str]
 ) -> None:
     """The copy was written, its record was not made, or was made and not carried out: still
     exactly once.
     """
-    it = expired[case]
-    with it.query.driver({moment: crash}) as driver, pytest.raises(Crash):
-        driver.epoch(0, *it.frames())
-    it.check_nothing_visible()
-    with it.query.driver() as driver:
-        driver.epoch(0, *it.frames())
+    with expired.query.driver({moment: crash}) as driver, pytest.raises(Crash):
+        driver.epoch(0, *expired.frames())
+    expired.check_nothing_visible()
+    with expired.query.driver() as driver:
+        driver.epoch(0, *expired.frames())
         assert ("TransactionsSalvaged" in driver.names()) is (case == "before the record")
-    it.check_exact()
+    expired.check_exact()
 
 
 @pytest.mark.deep
-def test_the_salvaged_copy_expires_as_well(expired: dict[str, Expired]) -> None:
+@pytest.mark.parametrize("case", ["twice"])
+def test_the_salvaged_copy_expires_as_well(expired: Expired) -> None:
     """A salvage that is recorded and then times out itself is salvaged again."""
-    it = expired["twice"]
-    with it.query.driver({("decide", "after"): crash}) as driver, pytest.raises(Crash):
-        driver.epoch(0, *it.frames())
-    it.await_expiry()
-    with it.query.driver() as driver:
-        driver.epoch(0, *it.frames())
+    with expired.query.driver({("decide", "after"): crash}) as driver, pytest.raises(Crash):
+        driver.epoch(0, *expired.frames())
+    expired.await_expiry()
+    with expired.query.driver() as driver:
+        driver.epoch(0, *expired.frames())
         assert "TransactionsSalvaged" in driver.names()
-    it.check_exact()
+    expired.check_exact()
 
 
-def test_a_committed_half_is_not_written_again(expired: dict[str, Expired]) -> None:
+@pytest.mark.parametrize("case", ["half"])
+def test_a_committed_half_is_not_written_again(expired: Expired) -> None:
     """One task's transaction was committed before the crash, the other one expired: only that is
     salvaged.
     """
-    it = expired["half"]
-    assert len(read_all(it.servers, [it.query.topic])) == len(TASKS[0])
-    with it.query.driver() as driver:
-        driver.epoch(0, *it.frames())
+    assert len(read_all(expired.servers, [expired.query.topic])) == len(TASKS[0])
+    with expired.query.driver() as driver:
+        driver.epoch(0, *expired.frames())
         (event,) = [e for e in driver.events if isinstance(e, TransactionsSalvaged)]
         assert event.rows == len(TASKS[1])
-    it.check_exact()
+    expired.check_exact()
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("case", "held"), [("two drivers", ("salvage", "before")), ("late loser", ("decide", "before"))]
 )
-def test_two_drivers_salvage_the_same_epoch(
-    expired: dict[str, Expired], case: str, held: tuple[str, str]
-) -> None:
+def test_two_drivers_salvage_the_same_epoch(expired: Expired, held: tuple[str, str]) -> None:
     """One is held before it writes its copy, or before it records it, while the other one does
     it all.
     """
-    it, hold = expired[case], Hold()
+    hold = Hold()
     failures: list[BaseException] = []
 
     def slow() -> None:
         try:
-            with it.query.driver({held: hold}) as driver:
-                driver.epoch(0, *it.frames())
+            with expired.query.driver({held: hold}) as driver:
+                driver.epoch(0, *expired.frames())
         except BaseException as error:
             failures.append(error)
 
     thread = threading.Thread(target=slow)
     thread.start()
     assert hold.reached.wait(WAIT_MAX_S), failures
-    with it.query.driver() as driver:
-        driver.epoch(0, *it.frames())
+    with expired.query.driver() as driver:
+        driver.epoch(0, *expired.frames())
     hold.go.set()
     thread.join(WAIT_MAX_S)
     assert not failures, failures
-    it.check_exact()
+    expired.check_exact()
 
 
 def delete_records(kafka: LocalKafka, offsets: dict[tuple[str, int], int]) -> None:
@@ -260,23 +257,23 @@ def delete_records(kafka: LocalKafka, offsets: dict[tuple[str, int], int]) -> No
 
 
 @pytest.mark.parametrize("case", [pytest.param("gone", marks=pytest.mark.deep), "partly gone"])
-def test_records_that_left_the_log_stop_the_query(expired: dict[str, Expired], case: str) -> None:
+def test_records_that_left_the_log_stop_the_query(expired: Expired, case: str) -> None:
     """It stops, says how many records of which partitions are missing, shows nothing, and says
     so again.
     """
-    it, topic = expired[case], expired[case].query.topic
-    ends = end_offsets(it.servers, [topic], committed=False)
-    delete_records(it.kafka, ends if case == "gone" else {(topic, 1): 250})
+    topic = expired.query.topic
+    ends = end_offsets(expired.servers, [topic], committed=False)
+    delete_records(expired.kafka, ends if case == "gone" else {(topic, 1): 250})
     for _ in range(2):
-        with it.query.driver() as driver, pytest.raises(HeuristicOutcome) as raised:
-            driver.epoch(0, *it.frames())
+        with expired.query.driver() as driver, pytest.raises(HeuristicOutcome) as raised:
+            driver.epoch(0, *expired.frames())
         message = str(raised.value)
         print(message)
         assert re.search(rf"{topic}-1: \d+ of 503 records from offset 0", message)
         assert (f"{topic}-0: " in message) is (case == "gone")
         assert "epoch 0" in message
-        assert not ongoing(it.servers, it.query.query_id), "its own copy is left open"
-        it.check_nothing_visible()
+        assert not ongoing(expired.servers, expired.query.query_id), "its own copy is left open"
+        expired.check_nothing_visible()
 
 
 def stopped(it: Expired) -> None:
@@ -287,34 +284,35 @@ def stopped(it: Expired) -> None:
 
 
 @pytest.mark.deep
-def test_a_batch_of_which_nothing_was_visible_is_run_again(expired: dict[str, Expired]) -> None:
+@pytest.mark.parametrize("case", ["run again"])
+def test_a_batch_of_which_nothing_was_visible_is_run_again(expired: Expired) -> None:
     """One way on of docs/guarantees.md. Each record is there once, without a hand's help."""
-    it = expired["gone"]
-    stopped(it)
-    commit_record(it).rename(it.query.folder.parent / "aside")
-    with it.query.driver() as driver:
-        assert driver.epoch(0, *it.frames()).written is True
-    it.check_exact()
+    stopped(expired)
+    commit_record(expired).rename(expired.query.folder.parent / "aside")
+    with expired.query.driver() as driver:
+        assert driver.epoch(0, *expired.frames()).written is True
+    expired.check_exact()
 
 
+@pytest.mark.parametrize("case", ["half gone"])
 def test_a_batch_that_was_visible_in_part_is_kept_as_decided(
-    expired: dict[str, Expired], tmp_path: Path
+    expired: Expired, tmp_path: Path
 ) -> None:
     """The other way, by the command that the page names. To run the batch again is refused."""
-    it = expired["half gone"]
-    assert len(read_all(it.servers, [it.query.topic])) == len(TASKS[0]), "what readers have seen"
-    stopped(it)
-    record, aside = commit_record(it), it.query.folder.parent / "aside"
+    assert len(read_all(expired.servers, [expired.query.topic])) == len(TASKS[0]), (
+        "what readers have seen"
+    )
+    stopped(expired)
+    record, aside = commit_record(expired), expired.query.folder.parent / "aside"
     record.rename(aside)
-    with it.query.driver() as driver, raised(CheckpointRefused, "ENDS_DIFFER", "batch 0"):
-        driver.epoch(0, *it.frames())
+    with expired.query.driver() as driver, raised(CheckpointRefused, "ENDS_DIFFER", "batch 0"):
+        driver.epoch(0, *expired.frames())
     aside.rename(record)
-    keep_as_decided(it, tmp_path)
-    with it.query.driver() as driver:
-        assert driver.epoch(0, *it.frames()).written is False
+    keep_as_decided(expired, tmp_path)
+    with expired.query.driver() as driver:
+        assert driver.epoch(0, *expired.frames()).written is False
         assert driver.epoch(1, rows([{"value": b"next"}])).written is True
-    check_at_rest(it.servers, [it.query.topic], it.query.query_id)
-    assert [seen.value for seen in read_all(it.servers, [it.query.topic])] == ["next"]
+    assert expired.query.values() == ["next"]
 
 
 def commit_record(it: Expired) -> Path:
