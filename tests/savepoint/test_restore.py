@@ -43,23 +43,23 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_file, "POLL_STORE_S", 0.05)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
+    """Each test begins with an empty one."""
     with s3_server("kept") as server:
         yield server
 
 
 @pytest.fixture(params=["folder", "store"])
-def root(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where everything lies."""
     if request.param == "folder":
-        yield str(tmp_path)
-        return
-    for name, value in request.getfixturevalue("server").environment.items():
+        return str(tmp_path)
+    server: S3Server = request.getfixturevalue("server")
+    server.objects.clear()
+    for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    yield "s3a://bucket"
+    return "s3a://bucket"
 
 
 @pytest.fixture
@@ -173,7 +173,11 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize(
+    ("root", "when"),
+    [("folder", "before"), ("folder", "meanwhile"), ("store", "meanwhile")],
+    indirect=["root"],
+)
 @pytest.mark.parametrize("what", LATE, ids=lambda what: what.__name__)
 def test_a_move_that_comes_too_late_undoes_nothing(
     checkpoint: Storage,
@@ -381,7 +385,17 @@ def test_a_savepoint_is_no_place_for_a_checkpoint(savepoint: str, place: str) ->
     verify(place_of(savepoint))
 
 
-@pytest.mark.parametrize("since", ["nothing", "a plan", "a run", "a run while it is copied"])
+@pytest.mark.parametrize(
+    ("root", "since"),
+    [
+        ("folder", "nothing"),
+        ("folder", "a plan"),
+        ("folder", "a run"),
+        ("folder", "a run while it is copied"),
+        ("store", "a run while it is copied"),
+    ],
+    indirect=["root"],
+)
 def test_an_original_that_may_have_decided_more_elsewhere(
     root: str, checkpoint: Storage, moved: str, monkeypatch: pytest.MonkeyPatch, since: str
 ) -> None:
