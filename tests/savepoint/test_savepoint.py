@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from exactum.checkpoint.run_file import outliving
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
-from exactum.checkpoint.savepoint.restore import Identity, restore
+from exactum.checkpoint.savepoint.restore import restore
 from exactum.errors import CheckpointRefused
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from exactum.storage.folder import Folder
@@ -183,36 +183,6 @@ def test_an_epoch_in_doubt_is_finished_first(totals: Totals, tmp_path: Path) -> 
     made = create(str(totals.checkpoint), tmp_path / "savepoint")
     assert made.batch_id == totals.last()
     totals.check_exact()
-
-
-@pytest.mark.deep
-def test_going_back_is_a_fork(
-    totals: Totals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under its own identity a query moves, but never goes back: its targets have the epochs after
-    the savepoint. A fork goes back, elsewhere or once the place is free.
-    """
-    with totals.running():
-        made = create(str(totals.checkpoint), tmp_path / "savepoint")
-        totals.source.produce(totals.bootstrap_servers, 30)  # however late the savepoint came
-        await_true(totals.caught_up, "the query reads all input")
-        monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", 0.2)
-        with raised(CheckpointRefused, "QUERY_RUNS", totals.checkpoint):
-            restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
-        monkeypatch.undo()
-    monkeypatch.setattr("exactum.checkpoint.savepoint.restore.ENDING_S", TIMEOUT_S)
-    with raised(CheckpointRefused, "SAVEPOINT_BEHIND", totals.checkpoint):
-        restore(tmp_path / "savepoint", str(tmp_path / "moved"), Identity.SAME)
-    with raised(CheckpointRefused, "SAVEPOINT_PLACE", totals.checkpoint):
-        restore(tmp_path / "savepoint", str(totals.checkpoint))
-    before = totals.written()
-    totals.checkpoint.rename(tmp_path / "aside")
-    restore(tmp_path / "savepoint", str(totals.checkpoint))
-    assert totals.run() is None
-    again = totals.expected(first=made.batch_id + 1)
-    assert totals.written() == {
-        key: before.get(key, []) + again.get(key, []) for key in before | again
-    }
 
 
 def decided(checkpoint: Path) -> int:
