@@ -18,6 +18,8 @@ from pyspark.sql.functions import udf
 
 import exactum
 from exactum import events
+from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused, FrameRefused, RowsRefused, SettingRefused, Unavailable
 from exactum.local import LocalKafka
 from exactum.protocol.model import Decision, DecisionRecord
@@ -245,11 +247,18 @@ def test_a_repeated_batch_sees_newer_rules_at_least_once(query: Any, rules: Rule
 
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("make", [exactum.exactly_once, exactum.at_least_once])
-def test_rules_that_were_lost_before_they_were_read(query: Any, rules: Rules, make: Any) -> None:
-    """Refused: a decided epoch has read less far than the topic now begins."""
+def test_rules_that_were_lost_before_they_were_read(
+    query: Any, rules: Rules, make: Any, tmp_path: Path
+) -> None:
+    """Refused: a decided epoch has read less far than the topic now begins. How far that is goes along
+    with a query that moves.
+    """
     rules.write(e=1, o=1)
     query.give(1)
     assert query.run(make(query.sink, control=rules.stream())) is None
+    create(str(query.checkpoint), tmp_path / "savepoint")
+    query.checkpoint = tmp_path / "moved"
+    restore(tmp_path / "savepoint", str(query.checkpoint), Identity.SAME)
     rules.write(e=2, o=2)
     rules.forget()
     query.give(2)
