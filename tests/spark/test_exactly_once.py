@@ -193,8 +193,7 @@ def test_a_query_stopped_while_spark_begins_a_batch(query: Any, last: int) -> No
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("wait_s", [3.0, pytest.param(40.0, marks=pytest.mark.deep)])
-def test_a_query_stopped_in_the_middle_of_a_commit(query: Any, wait_s: float) -> None:
+def test_a_query_stopped_in_the_middle_of_a_commit(query: Any) -> None:
     """query.stop() while a sink commits, however long that takes: its connections stay open, and
     the epoch stands.
     """
@@ -205,7 +204,7 @@ def test_a_query_stopped_in_the_middle_of_a_commit(query: Any, wait_s: float) ->
     await_struck(query.out)
     stopping = threading.Thread(target=running.stop, daemon=True)
     stopping.start()
-    time.sleep(wait_s)  # somebody notices the end of the query, and may not act on it
+    time.sleep(40)  # somebody notices the end of the query, and may not act on it
     stopped, closed = not stopping.is_alive(), (query.out / "closed").exists()
     (query.out / "released").touch()
     stopping.join(WAIT_MAX_S)

@@ -25,8 +25,6 @@ from tests.kit.query_record import newest, on_file
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.folder_sink import FolderSink
 from tests.kit.staged_files import waiting
-from tests.kit.transactions.given import given
-from tests.kit.transactions.operator import invoke
 
 pytestmark = [pytest.mark.spark]
 
@@ -143,8 +141,8 @@ def test_a_sink_that_nobody_reaches(query: Any, tables: Any, postgres: LocalPost
 
 @pytest.mark.deep
 def test_dead_letters_of_former_runs(query: Any, tmp_path: Path) -> None:
-    """Starts without it find nothing open there, and forget it; who gives it to a command finds what
-    it holds all the same. A query that has it again has it once.
+    """Starts without it find nothing open there, and forget it (what commands make of that:
+    tests/dead_letters). A query that has it again has it once.
     """
     picky = FolderSink(str(query.out), refuses_v=99)
     rows = exactum.FileSink(str(tmp_path / "rows"), format="json")
@@ -159,13 +157,6 @@ def test_dead_letters_of_former_runs(query: Any, tmp_path: Path) -> None:
         query.give(2)
         assert query.run(query.exactly_once(picky, rows)) is None
         assert known() == []
-    typed = ("dead-letters", "list", "--checkpoint", query.checkpoint, "--json")
-    asked = invoke(*typed, *given([picky, rows]))
-    assert (asked.exit_code, "has no sink for dead letters" in asked.stderr) == (2, True)
-    listed = invoke(*typed, *given({DEAD_LETTERS: letters}))
-    (group,) = json.loads(listed.stdout)
-    assert (group["count"], group["sink"]) == (1, "folder")
-    assert f"of former runs, in FileSink('{tmp_path / 'letters'}'" in listed.stderr
     query.give(99)
     assert query.run(query.exactly_once(picky, rows, dead_letters=letters)) is None
     assert known() == [True]
