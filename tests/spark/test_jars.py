@@ -16,7 +16,7 @@ from exactum.spark.runtime.spark_jars import (
     COLUMNAR_KAFKA_JAR,
     FORMAT,
 )
-from tests.kit.spark.java_classes import class_path, classes, compiled, kept, sources_of
+from tests.kit.spark.java_classes import class_path, compiled, kept_and_compiled, sources_of
 from tests.kit.waiting import WAIT_MAX_S
 
 PROBE = Path(__file__).parents[1] / "kit" / "spark" / "HeldRecords.java"
@@ -32,10 +32,9 @@ PROBE = Path(__file__).parents[1] / "kit" / "spark" / "HeldRecords.java"
 )
 def test_it_is_made_of_its_sources(tmp_path: Path, jar: Path, made: str, has: str) -> None:
     """Run what ``make`` has for it where this fails."""
-    ours = kept(jar, tmp_path / "kept")
-    files = compiled(tmp_path / "made", sources_of(jar), class_path(jar))
+    ours, theirs = kept_and_compiled(jar, sources_of(jar), tmp_path)
     assert f"{has.replace('.', '/')}.class" in ours
-    assert ours == classes(tmp_path / "made", files), made
+    assert ours == theirs, made
 
 
 @pytest.mark.deep
@@ -56,8 +55,7 @@ def test_another_source_would_show(
     for source in sources_of(jar):
         text = source.read_text()
         (folder / source.name).write_text(text.replace(old, new) if source.stem == of else text)
-    made = compiled(tmp_path / "other", sorted(folder.iterdir()), class_path(jar))
-    ours, theirs = kept(jar, tmp_path / "kept"), classes(tmp_path / "other", made)
+    ours, theirs = kept_and_compiled(jar, sorted(folder.iterdir()), tmp_path)
     assert ours.keys() == theirs.keys()
     assert [name for name in ours if ours[name] != theirs[name]] == [f"exactum/{changed}.class"]
 

@@ -70,18 +70,23 @@ def _lines(said: str) -> list[str]:
     return sorted(" ".join(NUMBERS.sub("", line).split()) for line in lines)
 
 
-def classes(folder: Path, files: Iterable[Path]) -> dict[str, list[str]]:
-    """What each of these class files in ``folder`` says."""
-    paths = sorted(files)
-    names = [path.relative_to(folder).as_posix() for path in paths]
-    return dict(zip(names, disassembled(paths), strict=True))
-
-
-def kept(jar: Path, folder: Path) -> dict[str, list[str]]:
-    """What the class files in a jar say; ``folder`` is for them."""
+def kept_and_compiled(
+    jar: Path, sources: Sequence[Path], folder: Path
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """What each class file in the jar says, and what each of those says that its sources compile to.
+    ``folder`` is for them.
+    """
+    kept, made = folder / "kept", folder / "made"
     with zipfile.ZipFile(jar) as archive:
-        archive.extractall(folder)
-    return classes(folder, [path for path in folder.rglob("*") if path.is_file()])
+        archive.extractall(kept)
+    compiled(made, sources, class_path(jar))
+    paths = sorted(path for path in (*kept.rglob("*"), *made.rglob("*")) if path.is_file())
+    said = dict(zip(paths, disassembled(paths), strict=True))
+    ours, theirs = (
+        {path.relative_to(of).as_posix(): said[path] for path in paths if of in path.parents}
+        for of in (kept, made)
+    )
+    return ours, theirs
 
 
 def make_jar(jar: Path) -> None:
