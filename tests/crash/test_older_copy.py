@@ -16,7 +16,7 @@ from tests.kit.kafka.broker import Broker
 pytestmark = pytest.mark.broker
 
 
-@pytest.mark.parametrize("batches", [1, 3, 6])
+@pytest.mark.parametrize("batches", [1, 6])
 def test_what_later_runs_wrote_is_not_written_again(
     broker: Broker, tmp_path: Path, batches: int
 ) -> None:

@@ -170,9 +170,8 @@ def check_other(text: str, *facts: object) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("before", [None, "old"])
 def test_a_decided_batch_is_not_written_again(
-    query: Any, tmp_path: Path, before: str | None, monkeypatch: pytest.MonkeyPatch
+    query: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused as often as it is started, also from another folder, and between two batches; with
     the log of before it goes on, and with another one where that is accepted.
@@ -180,31 +179,36 @@ def test_a_decided_batch_is_not_written_again(
     other = tmp_path / "other"
     monkeypatch.chdir(tmp_path)  # where a relative path leads from
     query.give(1, 2)
-    assert run(query, before) == ""
+    assert run(query, "old") == ""
     query.forget_last_commit()
     for _ in range(2):
-        check_other(run(query, other), tmp_path / "old" if before else "in the checkpoint", other)
-    if before:
-        (tmp_path / "home").mkdir()
-        monkeypatch.chdir(tmp_path / "home")
-        check_other(run(query, before), tmp_path / "old", tmp_path / "home" / "old")
-        monkeypatch.chdir(tmp_path)
+        check_other(run(query, other), tmp_path / "old", other)
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path / "home")
+    check_other(run(query, "old"), tmp_path / "old", tmp_path / "home" / "old")
+    monkeypatch.chdir(tmp_path)
     assert query.values() == [1, 2]
-    assert run(query, before) == ""
+    assert run(query, "old") == ""
     query.give(3)
     check_other(run(query, other), "--batch 1")
     said = accept(query.checkpoint, 1, "--decision-log", other, *given(query.sink))
     assert "What was decided there is written again" in said
     assert run(query, other) == ""
-    check_other(run(query, before), other)
+    check_other(run(query, "old"), other)
     assert query.values() == [1, 2, 3]
 
 
 @pytest.mark.spark
-def test_a_log_that_is_lost_for_good(query: Any) -> None:
-    """The way out holds: who accepts it goes on with a new log."""
+def test_a_log_that_is_lost_for_good(query: Any, tmp_path: Path) -> None:
+    """Another one is refused, be it that in the checkpoint which is lost. The way out holds: who
+    accepts it goes on with a new log.
+    """
     query.give(1)
     assert run(query, None) == ""
+    query.forget_last_commit()
+    check_other(run(query, tmp_path / "other"), "in the checkpoint", tmp_path / "other")
+    assert run(query, None) == ""
+    assert query.values() == [1]
     shutil.rmtree(query.checkpoint / DECISIONS)
     query.give(2)
     assert "exactum accept" in run(query, None)
