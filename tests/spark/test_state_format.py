@@ -52,8 +52,7 @@ def test_a_new_checkpoint_keeps_its_format(
         assert spark.conf.get(FORMAT, None) == settings.get(FORMAT)
     with configured(spark, ACCEPTED if PROVIDER in settings else {**IN_MEMORY, **ACCEPTED}):
         run(query, 3)
-        run(query, 5)
-    assert query.values() == [1, 4, 9]
+    assert query.values() == [1, 4]
     assert formats(query) == {wanted}
     assert spark.conf.get(FORMAT, None) is None
 
