@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 
 import exactum
 from exactum.spark.delivery import Delivery
@@ -50,6 +51,16 @@ class Query:
         for _ in range(batches):
             self._files.give({"k": "eo"[v % 2], "v": v} for v in values)
 
+    def writer(
+        self,
+        transform: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+        mode: str = "append",
+        **trigger: Any,
+    ) -> DataStreamWriter:
+        frame = stream_of(self.spark, self._files.folder, "k string, v long")
+        writer = transform(frame).writeStream.outputMode(mode)
+        return writer.trigger(**(trigger or {"availableNow": True}))
+
     def start(
         self,
         batch: Delivery | Callable[[DataFrame, int], None],
@@ -59,9 +70,7 @@ class Query:
         name: str | None = None,
         **trigger: Any,
     ) -> Any:
-        frame = stream_of(self.spark, self._files.folder, "k string, v long")
-        writer = transform(frame).writeStream.outputMode(mode)
-        writer = writer.trigger(**(trigger or {"availableNow": True}))
+        writer = self.writer(transform, mode, **trigger)
         if isinstance(batch, Delivery):
             return batch.start(writer, checkpoint=self.checkpoint, name=name)
         writer = writer.foreachBatch(batch).option("checkpointLocation", str(self.checkpoint))

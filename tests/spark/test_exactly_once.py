@@ -41,18 +41,18 @@ def test_every_batch_stands_once(query: Any) -> None:
 
 
 def test_processing_time_and_one_object_for_several_starts(query: Any) -> None:
-    """A query stopped and started again with the same object goes on; each run is a new
-    incarnation.
+    """A query stopped and started again with the same object and the same writer, which keeps what the
+    first start has given it, goes on; each run is a new incarnation.
     """
-    once = query.exactly_once()
+    once, writer = query.exactly_once(), query.writer(processingTime="0 seconds")
     query.give(1)
-    running = query.start(once, processingTime="0 seconds")
+    running = once.start(writer, checkpoint=query.checkpoint)
     running.processAllAvailable()
     query.give(2)
     running.processAllAvailable()
     running.stop()
     query.give(3)
-    again = query.start(once, processingTime="0 seconds")
+    again = once.start(writer, checkpoint=query.checkpoint)
     again.processAllAvailable()
     assert (query.out / "closed").read_text() == "x", (
         "the first run's connections are closed, the second's not yet"

@@ -355,9 +355,7 @@ def test_two_parts_of_a_batch_on_one_target(query: Any, tmp_path: Path) -> None:
     query.give(1, 2)
     folder = tmp_path / "lake"
     sinks = [
-        exactum.FileSink(
-            folder, format="json", name=part, rows=lambda batch, part=part: batch.where(part)
-        )
+        exactum.FileSink(folder, format="json", name=part, rows=exactum.Rows(part))
         for part in ("v = 1", "v = 2")
     ]
     assert query.run(exactum.exactly_once(*sinks)) is None

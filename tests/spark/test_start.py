@@ -106,15 +106,6 @@ def test_stop_waits_for_the_batch_at_hand(query: Any) -> None:
     assert query.seen(events.EpochRedelivered) == []
 
 
-def test_one_writer_for_several_starts(query: Any, numbers: DataFrame) -> None:
-    """It keeps what the first start has given it."""
-    writer, once = numbers.writeStream, exactum.exactly_once(FolderSink(str(query.out)))
-    for _ in range(2):
-        running = once.start(writer, checkpoint=query.checkpoint)
-        await_true(lambda running=running: running.lastProgress, "a batch")
-        running.stop()
-
-
 @pytest.mark.parametrize(
     "has", ["foreachBatch", "checkpointLocation", "queryName", "path", "format"]
 )
