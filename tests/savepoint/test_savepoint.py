@@ -4,12 +4,9 @@ must come out.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
-import subprocess
-import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +24,7 @@ from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.savepoint.totals import TIMEOUT_S, Totals
 from tests.kit.spark.torn_stream import IN_MEMORY, configured
+from tests.kit.transactions.operator import typed
 from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -34,27 +32,16 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
 
 
-def exactum_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "exactum.ops.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-
-
 @pytest.mark.deep
 def test_a_running_query_is_thrown_away_and_started_again(
-    spark: SparkSession,
-    totals: Totals,
-    broker: Broker,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    spark: SparkSession, totals: Totals, broker: Broker, tmp_path: Path
 ) -> None:
     """Savepoints of a query that runs on meanwhile, and forgets old epochs as fast as it may: each
     of them is whole. Its checkpoint is lost; a fork from the first one writes into a fresh topic
     what an uninterrupted run writes after.
     """
-    spark.conf.set(RETAINED, 2)
-    request.addfinalizer(lambda: spark.conf.unset(RETAINED))
     made = []
-    with totals.running():
+    with configured(spark, {RETAINED: "2"}), totals.running():
         made.append(create(str(totals.checkpoint), tmp_path / "savepoint0"))
         totals.source.produce(totals.bootstrap_servers, 40)  # however late the first savepoint came
         while not totals.caught_up():
@@ -74,22 +61,23 @@ def test_a_running_query_is_thrown_away_and_started_again(
         "a fork has no decisions of its parent"
     )
     totals.source.produce(totals.bootstrap_servers, 40)
-    spark.conf.unset(RETAINED)
     assert fork.run() is None
     fork.check_exact(first=made[0].batch_id + 1)
 
 
+@pytest.fixture
+def memory_backed(spark: SparkSession) -> Iterator[None]:
+    with configured(spark, {**IN_MEMORY, ON_DIFFERENCE: "warn"}):
+        yield
+
+
 @pytest.mark.deep
-def test_stopped_under_load_and_moved(
-    spark: SparkSession, totals: Totals, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.usefixtures("memory_backed")
+def test_stopped_under_load_and_moved(totals: Totals, tmp_path: Path) -> None:
     """``--stop`` ends a busy query between two epochs with nothing in doubt. The same query goes on
     in another place, into the same topic: no epoch is missing, none is doubled. The place that it
     left refuses to start. With state that Spark keeps in memory and in delta files.
     """
-    memory_backed = contextlib.ExitStack()
-    memory_backed.enter_context(configured(spark, {**IN_MEMORY, ON_DIFFERENCE: "warn"}))
-    request.addfinalizer(memory_backed.close)
     enough = threading.Event()
 
     def produce() -> None:
@@ -101,37 +89,26 @@ def test_stopped_under_load_and_moved(
     moved = dataclasses.replace(
         totals.at(tmp_path / "moved", totals.output), offsets_max=3000
     )  # much may have come
-    to = ("--checkpoint", str(totals.checkpoint), "--to", str(savepoint))
+    to = ("--checkpoint", totals.checkpoint, "--to", savepoint)
     try:
         with totals.running() as query:
             producer.start()
-            done = exactum_command("savepoint", "create", *to, "--stop")
-            assert done.returncode == 0, done.stderr
+            typed("savepoint", "create", *to, "--stop", status=0)
             assert not query.isActive
             assert query.exception() is None, "a stop is no failure"
     finally:
         enough.set()
         producer.join()
-    totals.source.produce(
-        totals.bootstrap_servers, 20
-    )  # what came last may have been read just before the stop
+    # What came last may have been read just before the stop.
+    totals.source.produce(totals.bootstrap_servers, 20)
     made = verify(Folder(savepoint))
     assert not totals.caught_up(), "it was stopped in the middle of its work"
-    assert made.batch_id == totals.last() == decided(totals.checkpoint)
+    assert made.batch_id == totals.last() == totals.logs.decided()
     assert list((totals.checkpoint / "exactum" / "requests").iterdir()) == []
     assert {Path(file.path).suffix for file in made.files} & {".delta", ".snapshot"}
 
-    arguments = [
-        "savepoint",
-        "restore",
-        str(savepoint),
-        "--checkpoint",
-        str(moved.checkpoint),
-        "--as",
-        "same",
-    ]
-    done = exactum_command(*arguments)
-    assert done.returncode == 0, done.stderr
+    restore = ("savepoint", "restore", savepoint, "--checkpoint", moved.checkpoint, "--as", "same")
+    typed(*restore, status=0)
     assert "is retired" in (totals.run() or ""), "two queries of one identity"
     assert moved.run() is None
     assert moved.query_id == made.query_id
@@ -140,9 +117,7 @@ def test_stopped_under_load_and_moved(
         every.setdefault(key, []).extend(values)
     assert moved.written() == every
     assert {key: values[-1] for key, values in every.items()} == moved.final()
-    again = exactum_command(*arguments)
-    assert again.returncode == 0, "restoring again finds that it is done"
-    assert "was made of this savepoint before" in again.stdout
+    assert "was made of this savepoint before" in typed(*restore, status=0).output
 
 
 def test_a_fork_beside_its_parent(broker: Broker, totals: Totals, tmp_path: Path) -> None:
@@ -183,11 +158,3 @@ def test_an_epoch_in_doubt_is_finished_first(totals: Totals, tmp_path: Path) -> 
     made = create(str(totals.checkpoint), tmp_path / "savepoint")
     assert made.batch_id == totals.last()
     totals.check_exact()
-
-
-def decided(checkpoint: Path) -> int:
-    """The last epoch with a COMMIT on record."""
-    records = [
-        json.loads(p.read_text()) for p in (checkpoint / "exactum" / "decisions").glob("*.json")
-    ]
-    return max(int(r["batch_id"]) for r in records if r["decision"] == "commit")
