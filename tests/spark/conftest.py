@@ -101,7 +101,7 @@ def query(spark: SparkSession, tmp_path: Path) -> Query:
     return Query(spark, tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def undisturbed(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[Any, str], Shown]:

@@ -48,8 +48,7 @@ def test_the_query_goes_on_once_that_is_accepted(query: Any, spark: SparkSession
     text = query.run(query.exactly_once(), transform=counted, mode="update")
     check_query_error(text, CheckpointRefused, "ENDS_DIFFER", "exactum accept", "--batch 2")
     query.accept(2)
-    for value in (3, 5):
+    for _ in range(2):
         assert query.run(query.exactly_once(), transform=counted, mode="update") is None
-        query.give(value)
-    assert query.run(query.exactly_once(), transform=counted, mode="update") is None
-    assert query.values() == [1, 1, 2, 3, 4]
+        query.give(5)
+    assert query.values() == [1, 1, 2, 3]
