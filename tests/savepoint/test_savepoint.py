@@ -22,10 +22,10 @@ from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
-from tests.kit.savepoint.totals import TIMEOUT_S, Totals
+from tests.kit.savepoint.totals import Totals
 from tests.kit.spark.torn_stream import IN_MEMORY, configured
 from tests.kit.transactions.operator import typed
-from tests.kit.waiting import await_true
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -148,7 +148,7 @@ def test_an_epoch_in_doubt_is_finished_first(totals: Totals, tmp_path: Path) -> 
     has finished it.
     """
     assert totals.run() is None
-    assert not outliving(Folder(totals.checkpoint), TIMEOUT_S)
+    assert not outliving(Folder(totals.checkpoint), WAIT_MAX_S)
     totals.forget_last_commit()
     with raised(CheckpointRefused, "SAVEPOINT_TOO_EARLY", totals.checkpoint):
         create(str(totals.checkpoint), tmp_path / "savepoint")

@@ -31,7 +31,6 @@ EPOCHS, DIES_AT = 7, 4
 KEYS = 3
 RECORD = re.compile(r"/exactum/decisions/\d+-\d+\.json$")
 QUERIES = {"rocksdb": sums_of_files, "stateless": rows_of_files}
-JOB_TIMEOUT_S = WAIT_MAX_S
 IN_THE_BACKGROUND = (".zip", "/SSTs", "/logs", ".tmp")
 """What no decision rests on: snapshots of state, and what is not finished."""
 
@@ -80,7 +79,7 @@ def dies(folder: Path, kind: str, fsync: str) -> list[power.Call]:
     life = folder / "life"
     spec = spec_of(life, kind, {"step": "batch", "when": "after", "nth": DIES_AT + 1})
     words = command([spec], session(kind, fsync))
-    done = power.traced(words, life, JOB_TIMEOUT_S)
+    done = power.traced(words, life, WAIT_MAX_S)
     assert done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL), done.stderr[-3000:]
     return power.calls(life)
 

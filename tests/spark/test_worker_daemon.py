@@ -20,8 +20,6 @@ from tests.kit.environment import environment, python_path
 from tests.kit.python import python
 from tests.kit.waiting import WAIT_MAX_S
 
-TIMEOUT_S = WAIT_MAX_S
-
 
 @pytest.mark.slow
 def test_an_idle_worker_whose_socket_is_closed_says_nothing() -> None:
@@ -56,15 +54,15 @@ def said_beside(module: str, folder: str) -> str:
         assert daemon.stdin is not None
         address = daemon.stdout.read(int.from_bytes(daemon.stdout.read(4), "big"))
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(TIMEOUT_S)
+            client.settimeout(WAIT_MAX_S)
             client.connect(address)
             worker = os.pidfd_open(int.from_bytes(client.recv(4), "big"))
-        ended, _, _ = select.select([worker], [], [], TIMEOUT_S)
+        ended, _, _ = select.select([worker], [], [], WAIT_MAX_S)
         assert ended, "the worker still lives"
         os.close(worker)
         daemon.stdin.close()  # the JVM is gone: the daemon ends
         said = daemon.stderr.read()
-        daemon.wait(TIMEOUT_S)
+        daemon.wait(WAIT_MAX_S)
     return said.decode()
 
 

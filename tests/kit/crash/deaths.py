@@ -40,7 +40,6 @@ from tests.kit.process_tree import signal_session
 from tests.kit.waiting import WAIT_MAX_S
 
 T = TypeVar("T")
-HOLD_TIMEOUT_S = WAIT_MAX_S
 
 
 class Planned(Exception):
@@ -84,7 +83,7 @@ class Fault:
 
 def hold(folder: Path) -> None:
     (folder / "reached").touch()
-    deadline = time.monotonic() + HOLD_TIMEOUT_S
+    deadline = time.monotonic() + WAIT_MAX_S
     while not (folder / "go").exists():
         if time.monotonic() > deadline:
             raise TimeoutError(f"nobody made {folder / 'go'}")
@@ -102,7 +101,7 @@ def kill_session() -> None:
     try:
         Path("killing").touch(exist_ok=False)
     except FileExistsError:
-        time.sleep(HOLD_TIMEOUT_S)
+        time.sleep(WAIT_MAX_S)
     session, own = os.getsid(0), os.getpgid(0)
     signal_session(session, signal.SIGSTOP)
     for pid in members(session):

@@ -35,7 +35,6 @@ Moment = tuple[str, str] | tuple[str, str, int]
 """(step, "before" or "after" or "half", at which time it comes), as in ``deaths``; the first if
 not said.
 """
-HOLD_TIMEOUT_S = WAIT_MAX_S
 
 
 class Crash(BaseException):
@@ -55,7 +54,7 @@ class Hold:
 
     def __call__(self) -> None:
         self.reached.set()
-        if not self.go.wait(HOLD_TIMEOUT_S):
+        if not self.go.wait(WAIT_MAX_S):
             raise TimeoutError("nobody let it go")
 
 

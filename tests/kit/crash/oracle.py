@@ -38,7 +38,6 @@ NOT_LEADING_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
 )
-READ_TIMEOUT_S = WAIT_MAX_S
 SHOWN_MAX = 5
 Position = tuple[int, int]
 """(partition, offset)"""
@@ -157,7 +156,7 @@ class CommittedReader(threading.Thread):
                 self.broken = str(error)  # a record that was there once is there no more
                 return
 
-    def caught_up(self, timeout_s: float = READ_TIMEOUT_S) -> list[Seen]:
+    def caught_up(self, timeout_s: float = WAIT_MAX_S) -> list[Seen]:
         """Everything seen, once all that is readable at the time of the call was read."""
         targets = end_offsets(self._servers, self._topics, committed=True)
         deadline = time.monotonic() + timeout_s
@@ -196,7 +195,7 @@ def end_offsets(
         TopicPartition(t, p): OffsetSpec.latest()
         for t, p in partitions_of(bootstrap_servers, topics)
     }
-    deadline = time.monotonic() + READ_TIMEOUT_S
+    deadline = time.monotonic() + WAIT_MAX_S
     while True:
         answers = admin.list_offsets(asked, isolation_level=level, request_timeout=WAIT_MAX_S)
         try:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from exactum.local import columnar_kafka_jar, spark_kafka_jars
-from tests.kit.run.run_command import SESSION, TIMEOUT_S, Command
+from tests.kit.run.run_command import SESSION, Command
 from tests.kit.standalone.machines import SPARK_HOME
+from tests.kit.waiting import WAIT_MAX_S
 
 
 class BareCommand(Command):
@@ -19,7 +20,7 @@ class BareCommand(Command):
     ) -> Sequence[object]:
         return [*options, script, *arguments]
 
-    def ends(self, timeout_s: float = TIMEOUT_S) -> int:
+    def ends(self, timeout_s: float = WAIT_MAX_S) -> int:
         """See the base class. The JVM of a plain script ends after it."""
         self.until(lambda: self._process.poll() is not None, "it has ended", timeout_s)
         self.until_gone(self._process.pid, timeout_s)

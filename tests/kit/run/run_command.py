@@ -23,7 +23,6 @@ from tests.kit.process_tree import ProcessTree, signal_session
 from tests.kit.waiting import WAIT_MAX_S
 
 HERE = Path(__file__).parent
-TIMEOUT_S = WAIT_MAX_S
 EXACTUM = ("-m", "exactum.ops.cli")
 SESSION: Mapping[str, Any] = {
     "master": "local[2]",
@@ -81,7 +80,7 @@ class Command(ProcessTree):
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
-    def says(self, text: str, times: int = 1, timeout_s: float = TIMEOUT_S) -> None:
+    def says(self, text: str, times: int = 1, timeout_s: float = WAIT_MAX_S) -> None:
         self.until(
             lambda: self.log.count(text) >= times, f"{text!r} is said {times} times", timeout_s
         )
@@ -98,7 +97,7 @@ class Command(ProcessTree):
         """To everything that a process has started, and itself."""
         signal_session(pid, number)
 
-    def ends(self, timeout_s: float = TIMEOUT_S) -> int:
+    def ends(self, timeout_s: float = WAIT_MAX_S) -> int:
         """Its exit status. Nothing that it started is left."""
         try:
             status = self._process.wait(timeout_s)

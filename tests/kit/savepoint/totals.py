@@ -18,9 +18,8 @@ from tests.kit.crash import oracle
 from tests.kit.errors import text_of
 from tests.kit.spark.commit_log import forget_last_batch, last_batch
 from tests.kit.spark.ended import ended
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.waiting import await_true
 
-TIMEOUT_S = WAIT_MAX_S
 OFFSETS_MAX = 30
 """Records in an epoch, over all partitions."""
 
