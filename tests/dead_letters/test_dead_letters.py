@@ -115,6 +115,13 @@ def typed(query: Any, command: str, *more: str) -> Result:
     return invoke("dead-letters", command, "--checkpoint", query.folder, *more)
 
 
+def replayed(query: Any, *to: str, status: int = 0) -> str:
+    """What a replay prints, which is not asked whether it may."""
+    result = typed(query, "replay", *to, "--yes")
+    assert result.exit_code == status, result.output
+    return result.output
+
+
 def listed(query: RecordedQuery) -> list[dict[str, Any]]:
     output = typed(query, "list", "--each", "--json").stdout
     return [json.loads(line) for line in output.splitlines()]
@@ -138,22 +145,19 @@ def test_in_kafka(world: World) -> None:
         assert part in shown, shown
     assert "no dead letter" in typed(query, "show", "x-0@1").output
 
-    circle = typed(query, "replay", "--to", world.letters, "--yes")
-    assert (circle.exit_code, "never end" in circle.output) == (2, True)
-    assert typed(query, "replay", "--yes").exit_code == 2
-    typo = typed(query, "replay", "--to", world.target, "--yes", "--id", "dead-0@1x")
-    assert (typo.exit_code, "no dead letter 'dead-0@1x'" in typo.output) == (2, True)
+    assert "never end" in replayed(query, "--to", world.letters, status=2)
+    replayed(query, status=2)
+    to = ("--to", world.target)
+    typo = replayed(query, *to, "--id", "dead-0@1x", status=2)
+    assert "no dead letter 'dead-0@1x'" in typo
 
-    one = typed(query, "replay", "--to", world.target, "--yes", "--id", group["example"])
-    assert (one.exit_code, "1 records are sent" in one.output) == (0, True), one.output
-    rest = typed(query, "replay", "--to", world.target, "--yes")
-    assert rest.exit_code == 0, rest.output
+    assert "1 records are sent" in replayed(query, *to, "--id", group["example"])
+    replayed(query, *to)
     assert world.read(world.target) == AS_STORED
     query.run([1])
-    assert typed(query, "replay", "--to", world.target, "--yes").exit_code == 0
+    replayed(query, *to)
     assert world.read(world.target) == sorted(AS_STORED * 2)
-    again = typed(query, "replay", "--to", world.target, "--yes")
-    assert "0 dead letters are to be sent" in again.output
+    assert "0 dead letters are to be sent" in replayed(query, *to)
     assert {letter["replayed_to"] for letter in listed(query)} == {world.target}
 
 
@@ -167,14 +171,13 @@ def test_records_go_back_to_their_topic(world: World) -> None:
     admin = AdminClient(world.servers)
     for future in admin.delete_records([TopicPartition(world.source, 0, 1)]).values():
         future.result(WAIT_MAX_S)
-    result = typed(query, "replay", "--to-source", "--yes")
-    assert result.exit_code == 1
-    assert f"{LETTERS - 2} records are sent" in result.output
-    assert "is gone, or is another one" in result.output
+    said = replayed(query, "--to-source", status=1)
+    assert f"{LETTERS - 2} records are sent" in said
+    assert "is gone, or is another one" in said
     twice = Counter(world.read(world.source))
     assert twice == Counter(ORIGINALS[1:] + ORIGINALS[1 : LETTERS - 1])
     assert sum(letter["replayed_to"] is not None for letter in listed(query)) == LETTERS - 1
-    assert typed(query, "replay", "--to-source", "--yes").exit_code == 1
+    replayed(query, "--to-source", status=1)
     assert Counter(world.read(world.source)) == twice
 
 
@@ -183,13 +186,12 @@ def test_where_the_last_replay_went_may_be_gone(world: World, kafka: LocalKafka)
     or Kafka may have forgotten its transaction.
     """
     query = world.in_kafka()
-    assert typed(query, "replay", "--to", world.target, "--yes").exit_code == 0
+    replayed(query, "--to", world.target)
     kafka.delete_topic(world.target)
     query.run([1])
     kafka.create_topic(f"{world.target}-2", partitions=1)
     for _ in range(2):
-        again = typed(query, "replay", "--to", f"{world.target}-2", "--yes")
-        assert again.exit_code == 0, again.output
+        replayed(query, "--to", f"{world.target}-2")
     assert world.read(f"{world.target}-2") == AS_STORED
 
 
@@ -205,8 +207,7 @@ def test_a_record_goes_back_with_its_headers(world: World) -> None:
     query = world.in_kafka()
     for again in (1, 2):
         (letter,) = [each for each in listed(query) if each["replayed_to"] is None]
-        result = typed(query, "replay", "--to-source", "--yes")
-        assert (result.exit_code, "1 records are sent" in result.output) == (0, True), result.output
+        assert "1 records are sent" in replayed(query, "--to-source")
         sent = world.messages(world.source)[LETTERS + again].headers
         assert list(sent) == [*own, ("exactum.replayed", letter["identity"].encode())]
         world.refused = [(LETTERS + 1, "k9")]
@@ -231,7 +232,7 @@ def test_topics_that_were_made_anew(world: World, kafka: LocalKafka) -> None:
         kafka.create_topic(name, partitions=partitions)
 
     query = world.in_kafka()
-    assert typed(query, "replay", "--to", world.target, "--yes").exit_code == 0
+    replayed(query, "--to", world.target)
     made_anew(world.letters, 2)
     query.run([1])
     assert [letter["replayed_to"] for letter in listed(query)] == [None] * LETTERS
@@ -240,9 +241,7 @@ def test_topics_that_were_made_anew(world: World, kafka: LocalKafka) -> None:
     for number in range(LETTERS):
         producer.produce(world.source, "innocent", f"other {number}", partition=0)
     producer.flush(WAIT_MAX_S)
-    result = typed(query, "replay", "--to-source", "--yes")
-    assert result.exit_code == 1
-    assert "is gone, or is another one" in result.output
+    assert "is gone, or is another one" in replayed(query, "--to-source", status=1)
     assert len(world.read(world.source)) == LETTERS
 
 
@@ -263,8 +262,7 @@ def test_letters_of_a_query_that_puts_none_aside_any_more(world: World) -> None:
         told = typed(query, command, *([group["example"]] if command == "show" else []))
         assert told.exit_code == 0
         assert f"of former runs, in KafkaSink({world.letters!r}" in told.stderr
-    sent = typed(query, "replay", "--to", world.target, "--yes")
-    assert (sent.exit_code, f"{LETTERS} records are sent" in sent.output) == (0, True), sent.output
+    assert f"{LETTERS} records are sent" in replayed(query, "--to", world.target)
     assert world.read(world.target) == AS_STORED
     told = typed(query, "list", *given(without_letters))
     assert told.exit_code == 2
@@ -277,8 +275,8 @@ def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: 
     """
     query = world.in_kafka()
     create(str(query.folder), tmp_path / "before")
-    replay = ("replay", "--to", world.target, "--yes")
-    assert typed(query, *replay).exit_code == 0
+    to = ("--to", world.target)
+    replayed(query, *to)
     with raised(CheckpointRefused, "SAVEPOINT_BEHIND", "dead letters"):
         restore(tmp_path / "before", str(tmp_path / "moved"), Identity.SAME)
     for number in (1, 2):
@@ -290,11 +288,10 @@ def test_what_was_sent_is_known_where_the_query_goes_on(world: World, tmp_path: 
         world.refused = [(0, "k0")]
         fork.run([number])
         assert [each["replayed_to"] for each in listed(fork)].count(None) == 1
-        sent = typed(fork, *replay)
-        assert (sent.exit_code, "1 records are sent" in sent.output) == (0, True), sent.output
+        assert "1 records are sent" in replayed(fork, *to)
         if number == 1:
             moved = restore(tmp_path / "savepoint 1", str(tmp_path / "moved"), Identity.SAME)
-            for command in (replay, ("list",)):
+            for command in (("replay", *to, "--yes"), ("list",)):
                 told = typed(query, *command)
                 assert told.exit_code and "is retired" in told.output, told.output
             query.folder = Path(moved.checkpoint)
@@ -310,9 +307,9 @@ def test_a_replay_from_a_table(world: World, postgres: LocalPostgres, monkeypatc
     with postgres_server.Database.cleaned(postgres) as database:
         query = world.query(lambda: PostgresSink(database.url, table="letters", create_table=True))
         assert len({letter["identity"] for letter in listed(query)}) == LETTERS
-        assert typed(query, "replay", "--to", world.target, "--yes").exit_code == 0
+        replayed(query, "--to", world.target)
         assert world.read(world.target) == AS_STORED
-        assert "0 dead letters" in typed(query, "replay", "--to", world.target, "--yes").output
+        assert "0 dead letters" in replayed(query, "--to", world.target)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -426,9 +423,8 @@ def test_a_replay_that_is_killed_sends_nothing_twice(world: World, before: bool)
     told = typed(query, "list")
     assert told.exit_code == (0 if before else 1), told.output
     assert ("a replay was killed" in told.output) != before
-    result = typed(query, "replay", "--to", world.target, "--yes")
-    assert result.exit_code == 0, result.output
-    assert ("had decided is visible" in result.output) != before
+    said = replayed(query, "--to", world.target)
+    assert ("had decided is visible" in said) != before
     assert typed(query, "list").exit_code == 0
     assert [letter["replayed_to"] for letter in listed(query)] == [world.target] * LETTERS
     assert world.read(world.target) == AS_STORED
