@@ -106,21 +106,6 @@ def test_state_that_cannot_be_had(
     assert settings or Shown.of(stream) == whole
 
 
-def weights(spark: SparkSession, *of_keys: int) -> Callable[[], None]:
-    rows = [(f"k{key}", weight) for key, weight in enumerate(of_keys)]
-    return lambda: spark.createDataFrame(rows, "key string, weight long").createOrReplaceTempView(
-        "weights"
-    )
-
-
-def heavy(rows: DataFrame) -> DataFrame:
-    return (
-        rows.join(rows.sparkSession.table("weights"), "key")
-        .groupBy("key")
-        .agg(f.sum("weight").alias("total"))
-    )
-
-
 parity = exactum.Rows("key = 'k1'", ["total * 2 AS twice"])
 
 
@@ -163,12 +148,12 @@ def test_another_result_is_refused(
 ) -> None:
     """As often as it is started; until the query is given what it had, and then goes on as if
     nothing had been."""
-    same = weights(spark, 1, 1, 1)
-    stream = Stream(spark, tmp_path, heavy, "update", sinks=sinks)
+    same = stateful.weights(spark, 1, 1, 1)
+    stream = Stream(spark, tmp_path, stateful.heavy, "update", sinks=sinks)
     stream.live(DIES_AT, before=same)
     lose_state(stream)
     for _ in range(2):
-        text = refused(stream, before=weights(spark, *changed))
+        text = refused(stream, before=stateful.weights(spark, *changed))
         assert how in text
         assert f"{ON_DIFFERENCE}=warn" in text
     stream.live(before=same)
@@ -180,11 +165,11 @@ def test_another_result_is_refused(
 def test_another_result_may_be_accepted(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stream = Stream(spark, tmp_path, heavy, "update")
-    stream.live(DIES_AT, before=weights(spark, 1, 1, 1))
+    stream = Stream(spark, tmp_path, stateful.heavy, "update")
+    stream.live(DIES_AT, before=stateful.weights(spark, 1, 1, 1))
     lose_state(stream)
     with configured(spark, {ON_DIFFERENCE: "warn"}):
-        stream.live(before=weights(spark, 2, 2, 2))
+        stream.live(before=stateful.weights(spark, 2, 2, 2))
     assert "State and output would disagree" in caplog.text
     totals = {json.loads(line)["total"] for line in stream.output()}
     assert totals == {2, 4, 6, 12, 16}, "6 stands, and the state was 8"
@@ -223,10 +208,10 @@ def test_a_spark_that_does_not_answer(
         raise JvmError("no such method")
 
     monkeypatch.setattr(BatchPlan, "watermarks", no_answer)
-    stream = Stream(spark, tmp_path, heavy, "update")
-    stream.live(DIES_AT, before=weights(spark, 1, 1, 1))
-    assert "as many rows (3)" in refused(stream, before=weights(spark, 2, 2, 2))
-    stream.live(before=weights(spark, 1, 1, 1))
+    stream = Stream(spark, tmp_path, stateful.heavy, "update")
+    stream.live(DIES_AT, before=stateful.weights(spark, 1, 1, 1))
+    assert "as many rows (3)" in refused(stream, before=stateful.weights(spark, 2, 2, 2))
+    stream.live(before=stateful.weights(spark, 1, 1, 1))
     assert "its record does not say what Spark has to know of it" in caplog.text
     assert AGREES in caplog.text
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.state import GroupStateTimeout
@@ -20,6 +20,19 @@ NEAR = (
 
 def update(rows: DataFrame) -> DataFrame:
     return rows.groupBy("key").agg(f.sum("number").alias("total"))
+
+
+def heavy(rows: DataFrame) -> DataFrame:
+    """The weights of each key's rows, by a table that the stream is joined with: see ``weights``."""
+    weighed = rows.join(rows.sparkSession.table("weights"), "key")
+    return weighed.groupBy("key").agg(f.sum("weight").alias("total"))
+
+
+def weights(spark: SparkSession, *of_keys: int) -> Callable[[], None]:
+    """What makes them these from there on."""
+    rows = [(f"k{key}", weight) for key, weight in enumerate(of_keys)]
+    frame = spark.createDataFrame(rows, "key string, weight long")
+    return lambda: frame.createOrReplaceTempView("weights")
 
 
 def windows(rows: DataFrame) -> DataFrame:
