@@ -8,7 +8,6 @@ its watermarks.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from pyspark.sql import functions as f
 import exactum
 from exactum.spark.settings import CHANGELOG
 from tests.kit.spark import stateful
-from tests.kit.spark.files import lines_in
+from tests.kit.spark.files import lines_in, mounted
 from tests.kit.spark.torn_stream import (
     DIES_AT,
     EPOCHS,
@@ -127,13 +126,10 @@ def test_on_a_file_system_that_only_hadoop_knows(
     make: Any,
     mode: str,
 ) -> None:
-    """As in an object store: a view of a folder."""
-    mounted = f"standing{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()
-    configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
+    root = mounted(spark, tmp_path)
 
     def named(folder: Path) -> str:
-        return f"viewfs://{mounted}/{folder.relative_to(tmp_path)}"
+        return f"{root}/{folder.relative_to(tmp_path)}"
 
     as_without_the_crash(make, mode, named=named, decision_log=tmp_path / "decisions")
 

@@ -4,7 +4,6 @@ where a person says so.
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from exactum.testing import MemoryDecisionLog, MemoryStorage
 from model.memory import MemoryParticipant, MemoryTarget
 from tests.kit.errors import check_query_error, raised
 from tests.kit.query_record import note, on_file
+from tests.kit.spark.files import mounted
 from tests.kit.spark.run_begin import run_at
 from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import accept
@@ -241,10 +241,7 @@ def test_a_log_whose_first_batch_was_decided_and_not_noted(query: Any) -> None:
 @pytest.mark.spark
 def test_a_checkpoint_that_lies_in_no_folder(query: Any, tmp_path: Path) -> None:
     """It says which log the query has, and how far that goes, as one in a folder does."""
-    mounted = f"record{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
-    configuration = query.spark.sparkContext._jsc.hadoopConfiguration()
-    configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
-    query.checkpoint = f"viewfs://{mounted}/checkpoint"
+    query.checkpoint = f"{mounted(query.spark, tmp_path)}/checkpoint"
     query.give(1, batches=2)
     assert run(query, tmp_path / "a") == ""
     query.give(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import exactum
 from exactum import events
 from exactum.errors import CheckpointRefused
+from tests.kit.spark.files import mounted
 from tests.kit.spark.folder_sink import arm
 
 pytestmark = pytest.mark.spark
@@ -56,10 +56,7 @@ def test_what_exactly_once_left_open_is_settled_first(query: Any, make: Any, ste
 
 def test_at_least_once_where_the_checkpoint_holds_no_log(query: Any, tmp_path: Path) -> None:
     """It needs none; but it goes on behind exactly_once by the log that this had."""
-    mounted = f"weaker{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
-    configuration = query.spark.sparkContext._jsc.hadoopConfiguration()
-    configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
-    query.checkpoint = f"viewfs://{mounted}/checkpoint"
+    query.checkpoint = f"{mounted(query.spark, tmp_path)}/checkpoint"
     query.give(1)
     assert query.run(exactum.at_least_once(query.sink)) is None
     arm(query.out, "commit", kind="unavailable")

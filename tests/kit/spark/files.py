@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -32,6 +33,14 @@ class InputFiles:
 
 def stream_of(spark: SparkSession, folder: Path | str, schema: str) -> DataFrame:
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(folder))
+
+
+def mounted(spark: SparkSession, folder: Path) -> str:
+    """The folder in a file system that only Hadoop knows, as it may know an object store."""
+    name = f"mounted{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    configuration.set(f"fs.viewfs.mounttable.{name}.linkFallback", folder.as_uri())
+    return f"viewfs://{name}"
 
 
 def lines_in(folder: Path) -> list[str]:
