@@ -286,22 +286,19 @@ def test_two_queries_with_one_decision_log_object(query: Any, tmp_path: Path) ->
     assert query.values() == [1]
 
 
-@pytest.mark.variants(1)
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", ["files", "dead letters"])
-def test_two_sinks_on_one_target(query: Any, tmp_path: Path, kind: str) -> None:
-    """Two sinks that would write the same rows to one place are refused, however the place is
-    spelled.
+def test_two_sinks_on_one_target(query: Any, tmp_path: Path) -> None:
+    """Two sinks that would write the same rows to one place, or a sink and its dead letters, are
+    refused, however the place is spelled.
     """
     query.give(1)
     folder = tmp_path / "lake"
     folder.mkdir()
     (tmp_path / "link").symlink_to(folder)
-    again = exactum.FileSink(tmp_path / "link", format="json")
-    settings = {"dead_letters": again} if kind == "dead letters" else {}
-    sinks = [exactum.FileSink(folder, format="json"), *([] if settings else [again])]
-    text = query.run(exactum.exactly_once(*sinks, **settings))
-    check_query_error(text, SettingRefused, "TARGET_SHARED", f"folder {folder}")
+    one, again = (exactum.FileSink(to, format="json") for to in (folder, tmp_path / "link"))
+    for once in (exactum.exactly_once(one, again), exactum.exactly_once(one, dead_letters=again)):
+        text = query.run(once)
+        check_query_error(text, SettingRefused, "TARGET_SHARED", f"folder {folder}")
     assert list(folder.glob("part-*")) == []
 
 
