@@ -1,4 +1,4 @@
-"""A query with state, on a broker; and one without, made by hand."""
+"""A query with state, on a broker; one over files; and one without state, made by hand."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from exactum.storage.folder import Folder
 from tests.kit.crash import oracle
 from tests.kit.savepoint.stateless import Driver, make_checkpoint, start_driver
 from tests.kit.savepoint.totals import Totals
+from tests.kit.spark.query import Query
 
 
 @pytest.fixture
@@ -26,6 +27,11 @@ def totals(
     return Totals(
         spark, kafka.bootstrap_servers, source, topic("out", partitions=3), tmp_path / "check point"
     )
+
+
+@pytest.fixture
+def query(spark: SparkSession, tmp_path: Path) -> Query:
+    return Query(spark, tmp_path)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from exactum.errors import SettingRefused
 from exactum.spark.session import setting_name
 from tests.kit.errors import raised
 from tests.kit.python import python
+from tests.kit.spark.query import Query
 from tests.kit.spark.torn_stream import configured
-from tests.spark.conftest import Query
 
 ZONE = "spark.sql.session.timeZone"
 SAID = f"{ZONE} was 'Europe/Berlin' and is 'America/New_York' now"

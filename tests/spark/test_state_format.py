@@ -8,19 +8,15 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from exactum.spark.settings import CHANGELOG, FORMAT, PROVIDER
+from tests.kit.spark.query import summed
 from tests.kit.spark.torn_stream import FORMAT_1, FORMAT_2, IN_MEMORY, configured
 
 pytestmark = pytest.mark.spark
 
 ACCEPTED = {ON_DIFFERENCE: "warn"}
-
-
-def summed(frame: DataFrame) -> DataFrame:
-    return frame.groupBy("k").agg(f.sum("v").alias("v"))
 
 
 def run(query: Any, value: int, function: Any = None) -> None:

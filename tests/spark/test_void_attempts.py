@@ -24,6 +24,7 @@ from exactum.spark.settings import CHANGELOG
 from tests.kit.errors import check_query_error
 from tests.kit.spark import stateful
 from tests.kit.spark.folder_sink import FolderSink, arm
+from tests.kit.spark.query import summed
 from tests.kit.spark.state_stores import StateStores
 from tests.kit.spark.torn_stream import (
     DIES_AT,
@@ -153,10 +154,6 @@ def test_a_query_without_state_may_have_any_store(query: Any, spark: SparkSessio
     with configured(spark, IN_MEMORY):
         assert query.run(query.exactly_once()) is None
     assert query.values() == [1]
-
-
-def summed(frame: DataFrame) -> DataFrame:
-    return frame.groupBy("k").agg(f.sum("v").alias("v"))
 
 
 def test_a_batch_that_was_computed_before_exactum_is_called(
