@@ -12,15 +12,13 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-import exactum
-from exactum.checkpoint.request_file import stop
 from exactum.checkpoint.savepoint.create import create
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.ops import cli
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.spark.commit_log import last_batch
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.spark.query import Query, summed
 
 pytestmark = pytest.mark.spark
 
@@ -28,23 +26,10 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a query with state that has run for a few epochs. Not to be changed."""
-    folder = tmp_path_factory.mktemp("whole")
-    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
-    query = exactum.exactly_once(exactum.FileSink(str(folder / "out"), format="json")).start(
-        stream.selectExpr("value % 5 AS key")
-        .groupBy("key")
-        .count()
-        .writeStream.outputMode("update")
-        .trigger(processingTime="0 seconds"),
-        checkpoint=folder / "checkpoint",
-    )
-    try:
-        while query.isActive and not (folder / "checkpoint" / "commits" / "3").exists():
-            query.awaitTermination(0.1)
-        stop(Folder(folder / "checkpoint"), timeout_s=WAIT_MAX_S)
-    finally:
-        query.stop()
-    return folder / "checkpoint"
+    query = Query(spark, tmp_path_factory.mktemp("whole"))
+    query.give(*range(20), batches=4)
+    assert query.run(query.exactly_once(), transform=summed, mode="update") is None
+    return query.checkpoint
 
 
 @pytest.fixture
