@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+import exactum
 from exactum import errors, events
 from tests.kit.errors import check_query_error, raised
 from tests.kit.spark.folder_sink import FolderSink, arm, await_struck, rows
@@ -146,9 +147,7 @@ def test_a_query_stopped_in_the_middle_of_an_epoch(query: Any) -> None:
     arm(query.out, "write", kind="slow", times=4)
     query.give(1, 2)
     running = query.start(query.exactly_once())
-    deadline = time.monotonic() + 20
-    while not list((query.out / "staged").glob("*")) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    await_true(lambda: [*(query.out / "staged").glob("*")], "rows are staged")
     running.stop(now=True)
     assert running.exception() is None, "Spark takes it for the stop that it is"
     assert query.run(query.exactly_once()) is None
@@ -229,7 +228,6 @@ def test_a_listener_that_fails_does_not_touch_the_epoch(
     query: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An error in on_event is logged and goes no further."""
-    import exactum
 
     def fails(event: events.Event) -> None:
         raise RuntimeError("a listener's defect")
