@@ -63,6 +63,8 @@ def test_the_attempts_that_count(
         stores.maintain()
         shutil.rmtree(Path(other.folder) / "faults")
         assert run(0, other) is None
+        create(str(query.checkpoint), tmp_path / "early")
+        assert attempts(tmp_path / "early", 6) and not void & attempts(tmp_path / "early", 6)
         assert run(3, other) is None
         stores.maintain()
         made = create(str(query.checkpoint), tmp_path / "savepoint")
