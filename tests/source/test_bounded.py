@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import PACKED, ROWS, WAYS
 from tests.kit.source.source_stream import EPOCH_MS
+from tests.kit.spark.files import mounted
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -153,9 +153,7 @@ def test_a_checkpoint_that_only_hadoop_finds(
     topics.give(name, RECORDS)
     frame = stream.read(name, stop="latest")
     topics.give(name, 5)
-    mounted = f"stops{secrets.token_hex(4)}"  # Hadoop remembers what it has mounted
-    configuration = stream.spark.sparkContext._jsc.hadoopConfiguration()
-    configuration.set(f"fs.viewfs.mounttable.{mounted}.linkFallback", tmp_path.as_uri())
+    place = mounted(stream.spark, tmp_path)
     stream.checkpoint = tmp_path / "checkpoint"
     for _ in range(2):
         once = exactum.exactly_once(
@@ -163,7 +161,7 @@ def test_a_checkpoint_that_only_hadoop_finds(
             decision_log=tmp_path / "decisions",
             staging=tmp_path / "staging",
         )
-        query = once.start(frame.writeStream, checkpoint=f"viewfs://{mounted}/checkpoint")
+        query = once.start(frame.writeStream, checkpoint=f"{place}/checkpoint")
         assert stream.end(query) is None
         assert end_of_checkpoint(stream) == {name: {"0": RECORDS, "1": RECORDS}}
 
