@@ -14,6 +14,7 @@ from tests.kit.environment import ROOT
 SOURCES = sorted((ROOT / "src" / "exactum").rglob("*.py"))
 PAGE = ROOT / "docs" / "errors.md"
 CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
+MADE_BY = (ast.Call, ast.ClassDef)
 CHARACTERS_MAX = 320
 """Of what is written in the source: three lines, with room for the names that are put in."""
 
@@ -22,10 +23,11 @@ CHARACTERS_MAX = 320
 def nodes() -> list[tuple[str, ast.Call | ast.ClassDef]]:
     """Calls and classes of the sources, each with its place."""
     return [
-        (f"{path.relative_to(ROOT)}:{node.lineno}", node)
+        (f"{name}:{node.lineno}", node)
         for path in SOURCES
+        for name in [path.relative_to(ROOT)]
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call | ast.ClassDef)
+        if isinstance(node, MADE_BY)
     ]
 
 
@@ -53,6 +55,7 @@ def kind_of(call: ast.Call) -> str:
     return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 
+@cache
 def made() -> list[tuple[str, ast.Call]]:
     """Where errors with a code are made."""
     return [(place, call) for place, call in calls() if kind_of(call) in coded()]
