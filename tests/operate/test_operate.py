@@ -17,6 +17,7 @@ import pytest
 from exactum import SparkTableSink, TableTransaction, WriteAheadSink
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import HeuristicOutcome
+from exactum.ops import verify as verify_command
 from exactum.protocol.sink import Guarantee, Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
 from exactum.storage.folder import Folder
@@ -74,6 +75,12 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
 def query_of(target: Target, folder: Path) -> RecordedQuery:
     sinks = {SINK: (target.sink, target.columns, target.tasks)}
     return RecordedQuery(folder, sinks, target.staging)
+
+
+@pytest.fixture(autouse=True)
+def looks_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``exactum verify`` gives what is in doubt a second; here nobody is at work on it."""
+    monkeypatch.setattr(verify_command, "DOUBT_PAUSE_S", 0.0)
 
 
 @pytest.fixture
