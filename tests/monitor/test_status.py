@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from exactum.checkpoint.layout import DECISIONS, HISTORY
 from exactum.monitor.history import HistoryWriter
 from exactum.monitor.job import read_job
 from exactum.ops import render
+from exactum.ops.cli import main
 from exactum.ops.render import job_value
 from exactum.ops.status import checkpoints_below
 from exactum.storage.folder import Folder
@@ -38,16 +40,8 @@ def value_of(checkpoint: Path | str) -> dict[str, Any]:
     return job_value(read_job(checkpoint))
 
 
-def run_status(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "exactum.ops.cli", "status", *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=environment(COLUMNS="80"),
-        timeout=WAIT_MAX_S,
-        cwd=cwd,
-    )
+def run_status(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["status", *arguments], env={"COLUMNS": "80"})
 
 
 # ---- nobody can tell -------------------------------------------------------------------------
@@ -298,7 +292,7 @@ def test_who_runs_it_cannot_be_seen(checkpoint: Checkpoint) -> None:
 # ---- the command -----------------------------------------------------------------------------
 
 
-def test_exit_status_of_several(tmp_path: Path) -> None:
+def test_exit_status_of_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not work is worse than one of which nobody can tell."""
     down = Checkpoint(tmp_path / "down").spark(1, 1).tells(ago(60).starts(ends=False).epoch(1))
     done = Checkpoint(tmp_path / "done").spark(1, 1)
@@ -312,14 +306,16 @@ def test_exit_status_of_several(tmp_path: Path) -> None:
     (saved.folder.parent / "manifest.json").write_text("{}")
     assert checkpoints_below(tmp_path) == [str(done.folder), str(down.folder)]
     assert checkpoints_below(done.folder) == [str(done.folder)]
-    said = run_status(cwd=tmp_path)
-    assert said.returncode == 1
+    monkeypatch.chdir(tmp_path)
+    said = run_status()
+    assert said.exit_code == 1
     assert "orders: DOWN. Its process is gone without a word" in said.stdout
     assert "orders: OK. It has read what it was to read, and has ended." in said.stdout
     assert "what to do: Start it again" in said.stdout
-    assert run_status("--checkpoint", str(done.folder)).returncode == 0
-    empty = run_status(cwd=done.folder / "commits")
-    assert (empty.returncode, "--checkpoint DIR" in empty.stderr) == (2, True)
+    assert run_status("--checkpoint", str(done.folder)).exit_code == 0
+    monkeypatch.chdir(done.folder / "commits")
+    empty = run_status()
+    assert (empty.exit_code, "--checkpoint DIR" in empty.stderr) == (2, True)
 
 
 def test_waiting_until_it_is_ready(checkpoint: Checkpoint) -> None:
@@ -332,8 +328,8 @@ def test_waiting_until_it_is_ready(checkpoint: Checkpoint) -> None:
         began_s = time.monotonic()
         said = run_status(*command, "1")
         assert time.monotonic() - began_s >= 1
-        assert (said.returncode, "not ready within 1 s" in said.stderr) == (1, True)
-        assert run_status(*command[:2]).returncode == 0
+        assert (said.exit_code, "not ready within 1 s" in said.stderr) == (1, True)
+        assert run_status(*command[:2]).exit_code == 0
         waits = subprocess.Popen(
             [sys.executable, "-m", "exactum.ops.cli", "status", *command, "50"],
             stdout=subprocess.DEVNULL,
