@@ -8,6 +8,7 @@ import contextlib
 import io
 import itertools
 import json
+import os
 import sqlite3
 import tempfile
 import urllib.request
@@ -30,6 +31,7 @@ from test_sqlite_sink import TestSqliteSink as ContractOfSqliteSink
 import exactum
 from exactum.local import LocalKafka
 from exactum.ops.cli import main as exactum_command
+from exactum.testing.faults import EVERY_VARIABLE
 from tests.conftest import TopicFactory
 from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.program import call, on_its_way
@@ -42,7 +44,16 @@ from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("settings_put_back")]
 
-TestSqliteSink = pytest.mark.sweep(ContractOfSqliteSink)
+
+@pytest.mark.sweep
+class TestSqliteSink(ContractOfSqliteSink):
+    """Where not every call is played, a few are: ``tests/contract`` plays what staged sinks share."""
+
+    @pytest.fixture(autouse=True)
+    def few_calls(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        if every := os.environ.get(EVERY_VARIABLE):
+            monkeypatch.setenv(EVERY_VARIABLE, str(5 * int(every)))
+
 
 NOTEBOOK = ROOT / "examples" / "notebooks" / "exactly-once.ipynb"
 OWN_BROKER = "kafka = LocalKafka()\n"
