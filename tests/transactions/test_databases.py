@@ -42,10 +42,7 @@ class World:
         self.is_postgres = database.dialect.name == "PostgreSQL"
         self.table = database.table()
 
-        def sink() -> SqlSink:
-            kind = PostgresSink if self.is_postgres else MySQLSink
-            return kind(database.url, table=self.table)
-
+        sink = lambda: database.sink(self.table)  # noqa: E731
         self.query = RecordedQuery(self.checkpoint, {SINK: (sink, ID_AND_NAME, tasks_of)}, staging)
         variable = "PGPASSWORD" if self.is_postgres else "MYSQL_PWD"
         patch.setenv(variable, database.server.password)
@@ -100,8 +97,7 @@ def test_a_database_without_a_trace_of_the_query_gets_nothing(
     database.run(make_elsewhere)
     try:
         database.run(f"CREATE TABLE elsewhere.{world.table} (id bigint, name varchar(50))")
-        kind = type(world.query.sinks()[SINK])
-        away = kind(database.url, table=f"elsewhere.{world.table}")
+        away = database.sink(f"elsewhere.{world.table}")
         neighbour = RecordedQuery(tmp_path / "n", {SINK: (lambda: away, ID_AND_NAME, tasks_of)})
         neighbour.run([0])  # makes the ledger
         other = given({SINK: away})

@@ -13,15 +13,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from exactum import FileSink, MySQLSink, PostgresSink
+from exactum import FileSink
 from exactum.checkpoint.layout import DECISIONS, STAGING
 from exactum.checkpoint.run_file import RunFile
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused, HeuristicOutcome
+from exactum.ops import accept as accept_command
 from exactum.protocol.ends import Noted
 from exactum.protocol.sink import Guarantee, Sink
-from exactum.sql.sink import SqlSink
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.query_record import on_file
@@ -129,11 +129,7 @@ def batches_in(folder: Path) -> list[int]:
 def test_newer_rows_are_not_replaced(database: SqlDatabase, tmp_path: Path) -> None:
     """Of an upsert the old rows would stand for good."""
     table = database.table("id bigint PRIMARY KEY, name varchar(80)")
-    kind = PostgresSink if database.dialect.name == "PostgreSQL" else MySQLSink
-
-    def sink() -> SqlSink:
-        return kind(database.url, table=table, mode="upsert", key="id")
-
+    sink = lambda: database.sink(table, mode="upsert", key="id")  # noqa: E731
     query = query_of(tmp_path, sink)
     query.run([0, 1], dies_after_decision=True)
     query.run([1, 2], guarantee=WEAK)
@@ -249,8 +245,9 @@ def test_a_decided_batch_without_a_sink(tmp_path: Path) -> None:
     assert batches_in(tmp_path) == [0, 2]
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another batch, a run that lives, a "no", and a checkpoint that is none: nothing is changed."""
+    monkeypatch.setattr(accept_command, "ENDING_S", 0.1)
     query = files(tmp_path)
     query.run([0, 1])
     put_back(tmp_path, query, 2)

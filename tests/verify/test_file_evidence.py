@@ -9,8 +9,6 @@ import pyarrow as pa
 import pytest
 
 from exactum import FileSink
-from exactum.checkpoint.query_place import QueryPlace
-from exactum.monitor.decisions import read_promises
 from exactum.protocol.inspection import Evidence
 from tests.kit.verify.recorded_query import RecordedQuery
 
@@ -30,40 +28,23 @@ def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
     return [[pa.record_batch({"text": texts, "day": days})] for _ in range(2)]
 
 
-class World:
-    def __init__(self, folder: Path, kind: str, options: dict[str, Any]) -> None:
-        self.out = folder / "out"
-        self.query = RecordedQuery(
-            folder / "checkpoint",
-            {
-                "files": (
-                    lambda: FileSink(
-                        str(self.out), format=kind, partition_by=["day"], options=options
-                    ),
-                    (("text", "string"), ("day", "string")),
-                    tasks,
-                )
-            },
-        )
+def query_of(folder: Path, kind: str, options: dict[str, Any]) -> RecordedQuery:
+    """Into the folder ``out``."""
 
-    def look(self) -> list[Evidence]:
-        place = QueryPlace.of(self.query.folder)
-        found = read_promises(place, None, None).each
-        sink = self.query.sinks()["files"]
-        assert isinstance(sink, FileSink)
-        return list(sink.inspector(place.query_id, "files").evidence(found, lambda: found))
+    def sink() -> FileSink:
+        return FileSink(str(folder / "out"), format=kind, partition_by=["day"], options=options)
 
-    def files(self, batch_id: int) -> list[Path]:
-        return sorted(self.out.rglob(f"day=*/part-{batch_id:010d}-*"))
+    columns = (("text", "string"), ("day", "string"))
+    return RecordedQuery(folder / "checkpoint", {"files": (sink, columns, tasks)})
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
 def test_every_row_is_counted_once(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
     """Whatever the values are: a line of CSV may be no record, and a record may be two lines."""
-    world = World(tmp_path, kind, options)
-    world.query.run([0, 1])
+    query = query_of(tmp_path, kind, options)
+    query.run([0, 1])
     kept = ROWS - (kind == "csv")  # the sink refuses a row that would be an empty line
-    assert [(e.text, e.found) for e in world.look()] == [("exact", 2 * kept)] * 2
+    assert [(e.text, e.found) for e in query.evidence("files")] == [("exact", 2 * kept)] * 2
 
 
 def test_missing_extra_and_in_doubt(tmp_path: Path) -> None:
@@ -71,29 +52,33 @@ def test_missing_extra_and_in_doubt(tmp_path: Path) -> None:
     compaction may have taken it, until its marker is gone, too; a file that no record names is
     extra.
     """
-    world = World(tmp_path, "parquet", {})
-    world.query.run([0, 1, 2], dies_after_decision=True)
-    assert [e.text for e in world.look()] == ["exact", "exact", "in doubt"]
-    world.query.run([2, 3])
-    assert [e.text for e in world.look()] == ["exact"] * 4
-    lost = world.files(3)[0]
+    query, out = query_of(tmp_path, "parquet", {}), tmp_path / "out"
+
+    def look() -> list[Evidence]:
+        return query.evidence("files")
+
+    query.run([0, 1, 2], dies_after_decision=True)
+    assert [e.text for e in look()] == ["exact", "exact", "in doubt"]
+    query.run([2, 3])
+    assert [e.text for e in look()] == ["exact"] * 4
+    lost = sorted(out.rglob("day=*/part-0000000003-*"))[0]
     content = lost.read_bytes()
     lost.unlink()
-    unknowable = world.look()[-1]
+    unknowable = look()[-1]
     assert unknowable.text == "unknowable"
     assert "were taken since" in unknowable.why
-    for marker in (world.out / ".exactum").rglob("published-*"):
+    for marker in (out / ".exactum").rglob("published-*"):
         marker.unlink()
-    assert world.look()[-1].text.startswith("missing")
-    twin = world.files(3)[0]  # it has as many rows
-    (world.out / twin.name).write_bytes(twin.read_bytes())
-    different = world.look()[-1]
+    assert look()[-1].text.startswith("missing")
+    twin = sorted(out.rglob("day=*/part-0000000003-*"))[0]  # it has as many rows
+    (out / twin.name).write_bytes(twin.read_bytes())
+    different = look()[-1]
     assert (different.text, different.found) == ("different", different.promised)
-    (world.out / twin.name).unlink()
+    (out / twin.name).unlink()
     lost.write_bytes(content)
     name = lost.name.split("-")
     stranger = lost.with_name("-".join([*name[:5], "0" * 16, *name[6:]]))
     stranger.write_bytes(content)
-    extra = world.look()[-1]
+    extra = look()[-1]
     assert extra.text.startswith("extra")
     assert stranger.name in extra.why

@@ -4,15 +4,11 @@ transactions.
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from exactum.checkpoint.query_place import QueryPlace
-from exactum.monitor.decisions import read_promises
 from exactum.protocol.inspection import Evidence
-from exactum.sql.sink import SqlSink
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.verify.recorded_query import RecordedQuery
@@ -28,21 +24,11 @@ class World:
         database.run("CREATE TABLE out_rows (id bigint PRIMARY KEY, name varchar(50))")
         self.tells = database.dialect.name == "PostgreSQL"
 
-        def sink() -> SqlSink:
-            from exactum import MySQLSink, PostgresSink
-
-            kind = PostgresSink if self.tells else MySQLSink
-            return kind(database.url, table="out_rows", **settings)
-
+        sink = lambda: database.sink("out_rows", **settings)  # noqa: E731
         self.query = RecordedQuery(folder, {"out": (sink, ID_AND_NAME, tasks_of)})
 
     def look(self, first: int | None = None) -> list[Evidence]:
-        place = QueryPlace.of(self.query.folder)
-        found = read_promises(place, first, None).each
-        sink = self.query.sinks()["out"]
-        assert isinstance(sink, SqlSink)
-        with closing(sink.inspector(place.query_id, "out", place.staging())) as inspector:
-            return list(inspector.evidence(found, lambda: found))
+        return self.query.evidence("out", first)
 
 
 def test_a_row_that_is_gone_from_within_the_ledger(database: SqlDatabase, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from msgspec import structs
 
 from exactum import FileSink
 from exactum.checkpoint.layout import DECISIONS, STAGING
-from exactum.checkpoint.query_place import recorded_staging, staging_at
+from exactum.checkpoint.query_place import QueryPlace, recorded_staging, staging_at
 from exactum.checkpoint.query_record import KnownSink, record_of
 from exactum.files.slot_log import SlotLog
+from exactum.monitor.decisions import read_promises
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.ends import Noted
+from exactum.protocol.inspection import Evidence
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Sink, WriteOrder
 from exactum.protocol.weaker_guarantees import AtLeastOnce, AtMostOnce
@@ -133,6 +136,14 @@ class RecordedQuery:
         finally:
             for sink in opened.values():
                 sink.participant.close()
+
+    def evidence(self, name: str, first: int | None = None) -> list[Evidence]:
+        """What the sink's target says of each batch, from ``first`` on."""
+        place = QueryPlace.of(self.folder)
+        found = read_promises(place, first, None).each
+        sink: Any = self.sinks()[name]
+        with closing(sink.inspector(place.query_id, name, place.staging())) as inspector:
+            return list(inspector.evidence(found, lambda: found))
 
     def staged(self) -> list[Path]:
         """The files that wait; see ``staged_files.waiting``."""
