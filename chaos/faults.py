@@ -299,16 +299,11 @@ def end_sessions(cell_run: CellRun) -> int:
             )
             ended += len(asked.fetchall())
     if "mysql" in cell_run.family.servers:
-        with (
-            cell_run.query_oracle.targets.mysql_connection() as mysql,
-            mysql.cursor() as cursor,
-        ):
-            cursor.execute(
-                "SELECT id FROM information_schema.processlist WHERE db = %s", [database]
-            )
-            for (number,) in cursor.fetchall():
-                cursor.execute(f"KILL {number}")
-                ended += 1
+        mysql = cell_run.query_oracle.targets.mysql
+        sessions = f"SELECT id FROM information_schema.processlist WHERE db = '{database}'"
+        for (number,) in mysql.ask(sessions):
+            mysql.ask(f"KILL {number}")
+            ended += 1
     return ended
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import classic_job
 import numbers_api
-import pymysql
 import pytest
 import savepoint_and_rescale
 import sqlite_sink
@@ -94,13 +93,7 @@ def test_the_classic_job(
     for key, word in words:
         expected.append((key, previous[key] + word.upper()))
         previous[key] = word.upper()
-    login = {"user": mariadb.user, "password": mariadb.password, "database": "exactum"}
-    with (
-        pymysql.connect(host=mariadb.host, port=mariadb.port, **login) as connection,
-        connection.cursor() as cursor,
-    ):
-        cursor.execute(f"SELECT k, v FROM {table}")
-        assert sorted(cursor.fetchall()) == sorted(expected)
+    assert sorted(mariadb.ask(f"SELECT k, v FROM {table}")) == sorted(expected)
 
 
 def test_a_two_phase_sink(spark: SparkSession, tmp_path: Path) -> None:

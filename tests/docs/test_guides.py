@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import psycopg
-import pymysql
 import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
@@ -172,19 +170,7 @@ def test_mysql(
         'table="orders"': f'table="{table}"',
     }
     run("databases.md", kafka, topic, tmp_path, {first: replaced(other, ours)})
-    parts = urlsplit(mariadb.url)
-    with (
-        pymysql.connect(
-            host=parts.hostname,
-            port=parts.port,
-            user=parts.username,
-            password=unquote(parts.password),
-            database=parts.path.strip("/"),
-        ) as client,
-        client.cursor() as cursor,
-    ):
-        cursor.execute(f"SELECT id, customer, amount FROM `{table}` ORDER BY id")
-        assert list(cursor.fetchall()) == ROWS
+    assert mariadb.ask(f"SELECT id, customer, amount FROM `{table}` ORDER BY id") == ROWS
 
 
 def test_files(kafka: LocalKafka, spark: SparkSession, topic: TopicFactory, tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pymysql
 
 from exactum.errors import LocalServerError
 from exactum.local.broker import HOST
@@ -26,6 +29,16 @@ class LocalMariaDB(LocalServer):
     name = "MariaDB"
     scheme = "mysql"
     _socket_folder: Path | None = None
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of a statement, by the plain client, whose session is over then."""
+        given = {"user": self.user, "password": self.password, "database": self.database}
+        with (
+            pymysql.connect(host=HOST, port=self.port, autocommit=True, **given) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(sql)
+            return list(cursor.fetchall())
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """See the base class."""

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import duckdb
 import psycopg
-import pymysql
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.kit.crash import oracle
@@ -91,19 +90,8 @@ class Targets:
             connection.execute(f'CREATE DATABASE "{self.database}"')
         with psycopg.connect(self.postgres.url_of(self.database), autocommit=True) as connection:
             connection.execute(f"CREATE TABLE {TABLE} ({COLUMNS})")
-        with self.mysql_connection() as connection, connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE `{self.database}`")
-            cursor.execute(f"CREATE TABLE `{self.database}`.{TABLE} ({COLUMNS}) ENGINE=InnoDB")
-
-    def mysql_connection(self) -> pymysql.Connection:
-        server = self.mysql
-        return pymysql.connect(
-            host=server.host,
-            port=server.port,
-            user=server.user,
-            password=server.password,
-            autocommit=True,
-        )
+        self.mysql.ask(f"CREATE DATABASE `{self.database}`")
+        self.mysql.ask(f"CREATE TABLE `{self.database}`.{TABLE} ({COLUMNS}) ENGINE=InnoDB")
 
     def read(self, apart_from: Collection[str] = ()) -> dict[str, list[Posting]]:
         """What each target, apart from those of these kinds, shows to its readers now."""
@@ -129,9 +117,7 @@ class Targets:
             return list(connection.execute(f"SELECT id, account, amount FROM {TABLE}").fetchall())
 
     def in_mysql(self) -> list[Posting]:
-        with self.mysql_connection() as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT id, account, amount FROM `{self.database}`.{TABLE}")
-            return list(cursor.fetchall())
+        return self.mysql.ask(f"SELECT id, account, amount FROM `{self.database}`.{TABLE}")
 
     def in_files(self) -> list[Posting]:
         if not list(self.files.glob("account=*/*.parquet")):
