@@ -5,8 +5,6 @@ nothing; what is shown, what is bounded, and what may go wrong around it.
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
@@ -30,6 +28,7 @@ from tests.kit.environment import ROOT
 from tests.kit.errors import raised
 from tests.kit.monitor.facts import QUERY, Story
 from tests.kit.monitor.prometheus import get, samples
+from tests.kit.python import python
 
 
 def now_ms() -> int:
@@ -277,13 +276,9 @@ def test_a_registry_of_the_process_itself(recorder: Recorder) -> None:
 def test_without_the_extra(call: str) -> None:
     """It is said at the call, with what to type; nothing else of exactum needs it."""
     code = f"import sys; sys.modules['prometheus_client'] = None; import exactum; exactum.{call}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert (
-        "SettingRefused: [PACKAGE_MISSING] Metrics need the package prometheus-client"
-        in done.stderr
-    )
-    assert "pip install 'exactum[metrics]'" in done.stderr
+    said = python(code, status=1).stderr
+    assert "SettingRefused: [PACKAGE_MISSING] Metrics need the package prometheus-client" in said
+    assert "pip install 'exactum[metrics]'" in said
 
 
 WITHOUT_NUMBERS = {

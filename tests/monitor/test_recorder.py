@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -18,9 +16,9 @@ from exactum.monitor.fact import Fact
 from exactum.monitor.history import HistoryOutlet
 from exactum.monitor.recorder import Recorder
 from exactum.storage.folder import Folder
-from tests.kit.environment import environment
 from tests.kit.monitor.facts import read_facts
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.python import python
+from tests.kit.waiting import await_true
 
 
 class Kept(HistoryOutlet):
@@ -142,14 +140,6 @@ def test_the_end_of_a_process(tmp_path: Path, outlet: str, end: str, status: int
     """However Python ends by itself, what was heard is written. A history that hangs is waited for, for
     two seconds.
     """
-    program = ENDING.format(outlet=outlet, end=end)
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)],
-        check=False,
-        capture_output=True,
-        env=environment(),
-        timeout=WAIT_MAX_S,
-    )
-    assert done.returncode == status
+    python(ENDING.format(outlet=outlet, end=end), tmp_path, status=status)
     written = [(fact.name, fact.fields["batch_id"]) for fact in read_facts(tmp_path)]
     assert written == ([] if outlet else [("RowsSkipped", 7)])

@@ -26,6 +26,7 @@ from exactum.storage.folder import Folder
 from tests.kit.environment import environment
 from tests.kit.monitor.facts import QUERY
 from tests.kit.monitor.made_checkpoint import Checkpoint, ago
+from tests.kit.python import python
 from tests.kit.query_record import damage, note
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -353,7 +354,6 @@ try:
 finally:
     print(sorted({heavy} & sys.modules.keys()), file=sys.stderr)
 """
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, check=False, capture_output=True, env=environment())
-    assert (done.returncode, done.stderr.strip()) == (1, b"[]")
+    done = python(program, status=1)
+    assert done.stderr.strip() == "[]"
     assert json.loads(done.stdout)["queries"][0]["verdict"] == "IN DOUBT"

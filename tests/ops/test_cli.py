@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,19 +9,17 @@ from click.testing import CliRunner
 
 from exactum.errors import LocalServerError
 from exactum.ops import cli
+from tests.kit.python import python
 
 HEAVY = ("pyspark", "confluent_kafka", "kafka", "pyarrow", "numpy")
 
 
 def test_help_loads_nothing_heavy() -> None:
     """Help comes at once: neither Spark nor a Kafka client is imported for it."""
-    program = (
+    code = (
         f"import sys, exactum.ops.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert shown.stdout.strip() == "[]"
+    assert python(code).stdout.strip() == "[]"
 
 
 def test_an_error_is_a_message_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
