@@ -69,7 +69,7 @@ def follow(arguments: argparse.Namespace, folder: Path) -> float:
         for terminal in reversed(newcomer.terminals):
             terminal.close()
     for terminal in newcomer.terminals:
-        said = terminal.printed
+        said = terminal.log
         killed = "was ended by SIGKILL" in said  # the JVM that is left says so, by an error
         noise = [each for each in NOISE if each in said and not (killed and each == ERROR)]
         assert noise == [], f"{terminal.command} printed {noise}"

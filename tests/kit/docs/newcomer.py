@@ -4,15 +4,37 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.kit.docs.steps import PageStep, pattern
-from tests.kit.docs.terminal import Terminal
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.process_tree import ProcessTree
 
-TIMEOUT_S = WAIT_MAX_S
 STARTED = r"started job\.py as process (\d+)"
+
+
+class Terminal(ProcessTree):
+    """One in which a command of a shell runs. Who makes one closes it."""
+
+    def __init__(self, command: str, folder: Path, env: Mapping[str, str], log: Path) -> None:
+        super().__init__(["/bin/sh", "-c", command], log, folder, env)
+        self.command = command
+
+    def interrupt(self) -> None:
+        """Ctrl-C, which goes to every process of the terminal's foreground, and its end."""
+        os.killpg(self._process.pid, signal.SIGINT)
+        self.wait()
+
+    def close(self) -> None:
+        """End the command if it still runs: by Ctrl-C, so that it ends what it has started
+        elsewhere; what is left of it afterwards, by force. Idempotent.
+        """
+        try:
+            if self.alive:
+                self.interrupt()
+        finally:
+            self.kill()
 
 
 class Newcomer:
@@ -43,12 +65,15 @@ class Newcomer:
                 assert re.search(pattern(line), printed), f"not seen: {line}\n{printed[-3000:]}"
         elif lasting is not None:
             for line in map(self._ported, step.seen):
-                earlier = starts.get(step.seen_in, "")
-                nth = 1 + len(re.findall(pattern(line), earlier))
-                lasting.awaited(pattern(line), TIMEOUT_S, nth)
+                lasting.until(self._once_more(lasting, line, starts.get(step.seen_in, "")), line)
+
+    @staticmethod
+    def _once_more(terminal: Terminal, line: str, earlier: str) -> Callable[[], bool]:
+        before = len(re.findall(pattern(line), earlier))
+        return lambda: len(re.findall(pattern(line), terminal.log)) > before
 
     def _so_far(self, terminal: int) -> str:
-        return self._last[terminal].printed
+        return self._last[terminal].log
 
     def _ported(self, line: str) -> str:
         return line.replace("9092", str(self._port))
@@ -62,7 +87,7 @@ class Newcomer:
             self.activate(self.folder / command.removeprefix(". ").removesuffix("/bin/activate"))
             return ""
         if "PROCESS" in command:
-            (pid,) = re.findall(STARTED, self._last[2].printed)[-1:]
+            (pid,) = re.findall(STARTED, self._last[2].log)[-1:]
             command = command.replace("PROCESS", pid)
         typed_as_lasting = command in self._lasting
         command = self._ported(command)
@@ -72,9 +97,9 @@ class Newcomer:
         if typed_as_lasting:
             self._last[terminal] = typed
             return ""
-        status = typed.ended(TIMEOUT_S)
-        assert status == 0, f"{command} ended with {status}:\n{typed.printed[-3000:]}"
-        return typed.printed
+        status = typed.wait()
+        assert status == 0, typed.failed(f"{command} ended with {status}")
+        return typed.log
 
     def activate(self, environment: Path) -> None:
         """What ``. bin/activate`` does."""
