@@ -7,7 +7,6 @@ from __future__ import annotations
 import random
 import sys
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,9 +24,11 @@ from tests.kit.source.columnar_ways import (
     ROWS,
     WAYS,
     WriterSink,
+    give,
     give_large,
     notes_of,
     run,
+    schemas,
     written,
 )
 from tests.kit.spark.torn_stream import configured
@@ -41,37 +42,10 @@ BY_PACKED = pytest.mark.parametrize(
     [pytest.param(way, marks=() if way == PACKED else pytest.mark.deep) for way in (*WAYS, MOVING)],
     indirect=True,
 )
-BEGAN_MS = int(time.time()) * 1000 - 3_600_000
-
-
-def schemas(stream: Any) -> set[str]:
-    return {note.read_text().partition("\n")[2] for note in notes_of(stream.out).iterdir()}
 
 
 def sizes(stream: Any) -> list[int]:
     return [int(note.read_text().partition("\n")[0]) for note in notes_of(stream.out).iterdir()]
-
-
-def give(broker: Broker, topic: str, count: int, partitions: int, first: int = 0) -> list[dict]:
-    """Records with and without keys and values, empty ones, and bytes that are no text; as the
-    source shows them.
-    """
-    producer = Producer({"bootstrap.servers": broker.servers})
-    given = []
-    for number in range(first, first + count):
-        for partition in range(partitions):
-            record = {
-                "key": (None, b"", b"k%d" % number, b"\xff\xfe")[number % 4],
-                "value": (b"v%d" % number, None, b"", "ü€".encode(), b"\x00" * 70)[number % 5],
-                "partition": partition,
-                "timestamp": BEGAN_MS + 1234 * number + partition,
-            }
-            producer.produce(topic, **record)
-            given.append({**record, "topic": topic, "offset": number, "timestampType": 0})
-    assert producer.flush(WAIT_MAX_S) == 0
-    for record in given:
-        record["timestamp"] = datetime.fromtimestamp(record["timestamp"] / 1000, timezone.utc)
-    return sorted(given, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
 @pytest.mark.deep

@@ -8,20 +8,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import functions as f
 
 from tests.kit.kafka.broker import Broker
-from tests.kit.source.columnar_ways import PACKED, ROWS, WAYS, raw_rows, run
+from tests.kit.source.columnar_ways import (
+    PACKED,
+    ROWS,
+    WAYS,
+    Headers,
+    give,
+    raw_rows,
+    run,
+    schemas,
+)
 from tests.kit.source.in_columns import in_columns
 from tests.kit.spark.torn_stream import configured
-from tests.kit.waiting import WAIT_MAX_S
-from tests.source.test_columnar import schemas
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-
-Headers = list[tuple[str, bytes | None]]
 SEVERAL: Headers = [("a", b"1"), ("a", None), ("", b""), ("é€", b"\x00\xff")]
 MIXED: Sequence[Headers] = (
     [],
@@ -36,23 +40,6 @@ HEADERS: dict[str, Sequence[Headers]] = {
     "headers of nulls alone": [MIXED[4], []],
 }
 """Where it is not ``MIXED``, by the case."""
-
-
-def give(broker: Broker, topic: str, headers: Sequence[Headers]) -> None:
-    """20 records in each of two partitions: with and without keys and values, empty ones, and bytes
-    that are no text.
-    """
-    producer = Producer({"bootstrap.servers": broker.servers})
-    for number in range(20):
-        for partition in (0, 1):
-            producer.produce(
-                topic,
-                (b"v%d" % number, None, b"", "ü€".encode(), b"\x00" * 70)[number % 5],
-                (None, b"", b"k%d" % number, b"\xff\xfe")[number % 4],
-                partition=partition,
-                headers=headers[(number + partition) % len(headers)] or None,
-            )
-    assert producer.flush(WAIT_MAX_S) == 0
 
 
 def persisted(batch: Any) -> Any:
@@ -218,7 +205,7 @@ def test_the_same_rows(
     make_stream: Any, broker: Broker, packed_jobs: list[Any], case: str, settings: str
 ) -> None:
     name = broker.topic("rows", partitions=2)
-    give(broker, name, HEADERS.get(case, MIXED))
+    give(broker, name, 20, 2, headers=HEADERS.get(case, MIXED))
     rows, packs = CASES[case]
     found = []
     # Where nothing is packed, those are one way.

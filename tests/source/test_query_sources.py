@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 from exactum.spark import start
 from exactum.spark.live import RunningSource
+from exactum.spark.source import watched_source
 from tests.kit.kafka.broker import Broker
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.waiting import WAIT_MAX_S
@@ -107,7 +108,11 @@ def abort_some(stream: Any, topic: str) -> None:
 
 
 def test_plain_source_is_exact(
-    stream: Any, topics: Any, broker: Broker, caplog: pytest.LogCaptureFixture
+    stream: Any,
+    topics: Any,
+    broker: Broker,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It works as read_kafka's does: each committed record once, also for a batch that is run
     again.
@@ -125,6 +130,7 @@ def test_plain_source_is_exact(
     assert WARNED not in caplog.text
     topics.made_anew(name)
     topics.give(name, RECORDS * 3)
+    monkeypatch.setattr(watched_source, "SURE_AFTER_S", 1.0)
     error = stream.run(plain(stream, name, kafka_isolation_level="read_committed"))
     assert "deleted and made anew" in (error or ""), "its topics are watched as well"
 

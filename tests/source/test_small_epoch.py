@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ from pyspark.sql import functions as f
 
 import exactum
 from exactum import Delivery, errors
+from exactum.local import LocalKafka
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.write import small_epoch
 from tests.kit.errors import check_query_error
 from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import WriterSink
-from tests.kit.source.source_stream import transactions
+from tests.kit.source.source_stream import Topics, transactions
+from tests.kit.spark.files import rows_in
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -44,12 +47,14 @@ def consumers(spark: Any) -> set[int]:
     return {int(b.getKeyProperty("client-id").rpartition("-")[2]) for b in beans.toArray()}
 
 
-@pytest.fixture
-def filled(topics: Any, broker: Broker) -> Callable[[int], str]:
-    """A topic with six records in each partition."""
+@pytest.fixture(scope="module")
+def filled(kafka: LocalKafka) -> Callable[[int], str]:
+    """A topic with six records in each partition, of which the tests of a width read the same one."""
+    topics = Topics(kafka)
 
+    @cache
     def make(partitions: int) -> str:
-        name = broker.topic("small", partitions=partitions)
+        name = topics.topic("small", partitions=partitions)
         topics.give(name, 6, partitions=partitions)
         return name
 
@@ -90,11 +95,12 @@ def test_small_epochs(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_wide_topic(stream: Any, filled: Callable[[int], str], topics: Any, packed: bool) -> None:
+def test_a_wide_topic(stream: Any, topics: Any, packed: bool) -> None:
     """More partitions than Spark keeps consumers for, and some more while the query runs: each is
     read whole and in order by one of few tasks and few consumers, in the first epoch as well.
     """
-    name = filled(70)
+    name = topics.topic("wide", partitions=70)
+    topics.give(name, 6, partitions=70)
     frame = stream.read(name, maxOffsetsPerTrigger=210)
     before = consumers(stream.spark)
     query = stream.start(
@@ -148,11 +154,12 @@ COSTLY: list[tuple[str, Callable[[Any], Any], int]] = [
     ("rows", joined, PLANNED),
     ("rows", more_rows, PLANNED),
     ("rows", lambda batch: batch.sortWithinPartitions("offset"), PLANNED),
+    ("query", lambda frame: exactum.decode(frame, exactum.String(), exactum.String()), AT_ONCE),
     ("around", costly, AT_ONCE),
 ]
 """Where it is done, ``rows=`` and a function around exactum's among the places, and what: a
-function of the user, more rows than there are records, a join or a subquery, another order; and the
-tasks from the third micro-batch on."""
+function of the user, more rows than there are records, a join or a subquery, another order, records
+that are decoded; and the tasks from the third micro-batch on."""
 
 
 @pytest.mark.variants(3)
@@ -176,14 +183,6 @@ def test_rows_that_may_cost(
     )
     assert stream.end(query) is None
     assert transactions(stream) == [4, 4, tasks]
-    assert len(stream.rows()) == 24
-
-
-def test_decoded_records(stream: Any, filled: Callable[[int], str]) -> None:
-    """``decode`` takes each record by itself."""
-    frame = stream.read(filled(4), maxOffsetsPerTrigger=8)
-    assert stream.run(exactum.decode(frame, exactum.String(), exactum.String())) is None
-    assert transactions(stream) == [4, 4, 2]
     assert len(stream.rows()) == 24
 
 
@@ -300,33 +299,19 @@ LIGHT_VIEWS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("rows", LIGHT_VIEWS.values(), ids=LIGHT_VIEWS)
-def test_a_light_view(
-    stream: Any, filled: Callable[[int], str], rows: Callable[[Any], Any]
+def test_light_views_side_by_side(
+    stream: Any, filled: Callable[[int], str], tmp_path: Path, rows: Callable[[Any], Any]
 ) -> None:
-    """A view by Spark's own expressions costs no more than the query's own columns."""
-    once = exactum.exactly_once(
-        exactum.FileSink(stream.out, format="json", rows=rows), on_event=stream.events.append
-    )
-    assert stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)) is None
-    assert transactions(stream) == [4, 1, 1]
-    assert len(stream.rows()) == 24
-
-
-def test_views_side_by_side(stream: Any, filled: Callable[[int], str], tmp_path: Path) -> None:
-    """One task for both, with a transaction in each target."""
-    other = exactum.FileSink(
-        str(tmp_path / "other"), format="json", name="other", rows=LIGHT_VIEWS["columns"]
-    )
+    """A view by Spark's own expressions costs no more than the query's own columns: one task for both,
+    with a transaction in each target.
+    """
+    other = exactum.FileSink(str(tmp_path / "other"), format="json", name="other", rows=rows)
     once = exactum.exactly_once(
         exactum.FileSink(stream.out, format="json"), other, on_event=stream.events.append
     )
     assert stream.end(started(stream, stream.read(filled(4), maxOffsetsPerTrigger=8), once)) is None
     assert transactions(stream) == [8, 2, 2]
-    assert len(stream.rows()) == 24
-    assert (
-        sum(len(file.read_text().splitlines()) for file in (tmp_path / "other").rglob("*.json"))
-        == 24
-    )
+    assert len(stream.rows()) == len(rows_in(tmp_path / "other")) == 24
 
 
 @pytest.mark.parametrize(

@@ -68,11 +68,13 @@ POSITIONS: dict[str, tuple[dict[str, Any], dict[int, int], list[str]]] = {
     ),
     "assignment": ({"topics": "assigned", "start": {"T": {1: 6}}}, {1: 6}, ["given"]),
 }
+TWICE = ("default with group", "latest", "later than all", "assignment")
+"""These are started again, also such as had nothing to read at first."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """What came of one way to start: the rows of a first and a second run, and the log's line."""
+    """What came of one way to start: the rows of all its runs, and the log's line."""
 
     topic: str
     rows: list[tuple[str, int, int]]
@@ -83,8 +85,8 @@ class Started:
 def started(
     spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Started]:
-    """Every way of the table, started at the same time and, after one more record in each
-    partition, once more.
+    """Every way of the table, started at the same time; after one more record in each partition
+    some of them once more.
     """
     topics, name = Topics(broker.kafka), "positions"
     broker.kafka.create_topic(name, partitions=2)
@@ -102,10 +104,10 @@ def started(
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        for _ in range(2):
+        for cases in (POSITIONS, TWICE):
             queries = []
-            for case, (given, _, _) in POSITIONS.items():
-                arguments = {"commit_offsets": False, **given}
+            for case in cases:
+                arguments = {"commit_offsets": False, **POSITIONS[case][0]}
                 forms = {"pattern": re.compile("position."), "assigned": {name: [1]}}
                 what = forms.get(arguments.pop("topics", ""), name)
                 if isinstance(arguments.get("start"), dict):
@@ -133,9 +135,9 @@ def test_start_position(case: str, started: dict[str, Started]) -> None:
     next run goes on.
     """
     _, first, why = POSITIONS[case]
-    seen = started[case]
+    seen, end = started[case], RECORDS + (case in TWICE)
     assert seen.rows == [
-        (seen.topic, p, o) for p, begin in first.items() for o in range(begin, RECORDS + 1)
+        (seen.topic, p, o) for p, begin in first.items() for o in range(begin, end)
     ]
     where = ", ".join(
         f"{seen.topic}-{p} at {'its first record' if w.endswith('=earliest') else o} ({w})"
@@ -157,6 +159,12 @@ def test_checkpoint_takes_precedence(stream: Any, topics: Any, broker: Broker) -
         topics.give(name, 1, partitions=1)
         assert stream.run(stream.read(name, start=start)) is None
     assert stream.rows() == [(name, 0, offset) for offset in range(4, 10)]
+
+
+@pytest.fixture(scope="module")
+def name(broker: Broker) -> str:
+    """A topic of two partitions that nobody reads."""
+    return broker.topic("unread", partitions=2)
 
 
 UNREACHABLE: list[tuple[dict[str, Any], str]] = [
@@ -240,10 +248,9 @@ def test_new_query_out_of_reach(
     ],
 )
 def test_refused_at_once(
-    arguments: dict[str, Any], said: list[str], stream: Any, broker: Broker
+    arguments: dict[str, Any], said: list[str], stream: Any, name: str
 ) -> None:
     """What can never be meant is refused by read_kafka itself."""
-    name = broker.topic("refused", partitions=2)
     given = {k: named(v, name) if isinstance(v, dict) else v for k, v in arguments.items()}
     of_client = any(setting.startswith("kafka.") for setting in given)
     with raised(SettingRefused, "KAFKA_SETTING" if of_client else "SOURCE_ARGUMENT", *said):
@@ -252,11 +259,10 @@ def test_refused_at_once(
 
 @pytest.mark.parametrize("start", [{"start": "earliest"}, {"start": "latest"}, {"group_id": "g"}])
 def test_no_such_topic(
-    start: dict[str, Any], stream: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    start: dict[str, Any], stream: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic or a partition that is not there is refused by name, with every kind of start."""
     monkeypatch.setattr(read_kafka, "NEW_TOPIC_S", 0.1)
-    name = broker.topic("small", partitions=2)
     servers = stream.broker.servers
     with raised(SettingRefused, "SOURCE_TOPIC_MISSING", "nowhere", servers):
         stream.read([name, "nowhere"], **start)

@@ -7,8 +7,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import exactum
 from exactum.local import LocalKafka
 from exactum.spark.source import columnar
 from exactum.spark.write import write_job
+from tests.kit.kafka.broker import Broker
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -31,6 +33,8 @@ WAYS: dict[str, dict[str, str]] = {
     LAZY: {write_job.PACKED_SETTING: "false"},
     PACKED: {},
 }
+BEGAN_MS = int(time.time()) * 1000 - 3_600_000
+Headers = Sequence[tuple[str, bytes | None]]
 KEPT = "spark.kafka.consumer.cache.capacity"
 
 
@@ -91,6 +95,41 @@ class NotingWriter:
 
 def notes_of(out: Any) -> Path:
     return Path(f"{str(out).removeprefix('file://')}-notes")
+
+
+def schemas(stream: Any) -> set[str]:
+    """Of the batches that were written."""
+    return {note.read_text().partition("\n")[2] for note in notes_of(stream.out).iterdir()}
+
+
+def give(
+    broker: Broker,
+    topic: str,
+    count: int,
+    partitions: int,
+    first: int = 0,
+    headers: Sequence[Headers] = ((),),
+) -> list[dict[str, Any]]:
+    """Records with and without keys and values, empty ones, and bytes that are no text; as the
+    source shows them.
+    """
+    producer = Producer({"bootstrap.servers": broker.servers})
+    given = []
+    for number in range(first, first + count):
+        for partition in range(partitions):
+            record = {
+                "key": (None, b"", b"k%d" % number, b"\xff\xfe")[number % 4],
+                "value": (b"v%d" % number, None, b"", "ü€".encode(), b"\x00" * 70)[number % 5],
+                "partition": partition,
+                "timestamp": BEGAN_MS + 1234 * number + partition,
+            }
+            own = list(headers[(number + partition) % len(headers)])
+            producer.produce(topic, **record, headers=own or None)
+            given.append({**record, "topic": topic, "offset": number, "timestampType": 0})
+    assert producer.flush(WAIT_MAX_S) == 0
+    for row in given:
+        row["timestamp"] = datetime.fromtimestamp(row["timestamp"] / 1000, timezone.utc)
+    return sorted(given, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
 def give_large(kafka: LocalKafka, topic: str) -> list[bytes]:
