@@ -30,6 +30,7 @@ from kafka import TopicPartition as Partition
 from tests.kit.abuse.frames import Frame, bulk, seed_of_run
 from tests.kit.abuse.kinds import from_arrow, is_utf8, kind_of
 from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.record_bytes import batch_bytes
 from tests.kit.kafka.transactions import OpenedSink, opened, wait_for_rest
 
 pytestmark = pytest.mark.broker
@@ -131,24 +132,6 @@ def trouble(row: Row, targets: dict[bytes, Target]) -> str | None:
 
 def takeable(row: Row, targets: dict[bytes, Target]) -> bool:
     return trouble(row, targets) is None
-
-
-def varint(number: int) -> int:
-    zigzag, count = (number << 1) ^ (number >> 31), 1
-    while zigzag & ~0x7F:
-        zigzag, count = zigzag >> 7, count + 1
-    return count
-
-
-def batch_bytes(*parts: Any) -> int:
-    key, value, headers = parts
-    texts = [key, value, *(text for header in headers for text in header)]
-    body = (
-        3
-        + varint(len(headers))
-        + sum(varint(-1 if t is None else len(t)) + len(t or b"") for t in texts)
-    )
-    return 61 + varint(body) + body
 
 
 def content(row: Row) -> Content:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.broker
 Headers = Sequence[tuple[str, bytes | None]] | None
 TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 LARGE = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
-TopicFactory = Callable[..., str]
 
 
 def column(rows: Sequence[Headers], kind: pa.DataType = TYPE) -> pa.Array:

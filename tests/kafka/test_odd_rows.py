@@ -8,7 +8,7 @@ task.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pytest
@@ -26,7 +26,6 @@ pytestmark = pytest.mark.broker
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NOT_UTF8 = b"\xff\xfe"
-TopicFactory = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from exactum.kafka.records import after_recompression
 from exactum.kafka.sink import KafkaSink
 from exactum.local import LocalKafka
 from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.record_bytes import batch_bytes
 from tests.kit.kafka.transactions import frame, opened, read_all
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -24,47 +24,16 @@ pytestmark = pytest.mark.broker
 
 LIMIT = 20_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-TopicFactory = Callable[..., str]
 
 
-def varint(number: int) -> int:
-    """Bytes of a number in a record, by the text of Kafka's ByteUtils.sizeOfVarint."""
-    zigzag, count = (number << 1) ^ (number >> 31), 1
-    while zigzag & ~0x7F:
-        zigzag, count = zigzag >> 7, count + 1
-    return count
-
-
-def alone(key: bytes | None, value: bytes, headers: Sequence[Any]) -> int:
-    """Bytes of a batch with this record alone, by the page on Kafka's message format."""
-    body = (
-        3
-        + varint(-1 if key is None else len(key))
-        + len(key or b"")
-        + varint(len(value))
-        + len(value)
-    )
-    body += varint(len(headers))
-    for header in headers:
-        name, content = header["key"].encode(), header["value"]
-        body += (
-            varint(len(name))
-            + len(name)
-            + varint(-1 if content is None else len(content))
-            + len(content or b"")
-        )
-    return 61 + varint(body) + body
-
-
-def fitting(limit: int, key: bytes | None, headers: Sequence[Any]) -> bytes:
-    """Random bytes, which no codec makes smaller, for a record that fills a batch of just
-    ``limit`` bytes.
+def fitting(limit: int) -> bytes:
+    """Random bytes, which no codec makes smaller, for a record with the key ``k`` that fills a batch of
+    just ``limit`` bytes.
     """
     value = os.urandom(limit)
-    while alone(key, value, headers) > limit:
+    while batch_bytes(b"k", value) > limit:
         value = value[:-1]
-    assert alone(key, value, headers) == limit
+    assert batch_bytes(b"k", value) == limit
     return value
 
 
@@ -91,7 +60,7 @@ def test_limits_that_librdkafka_does_not_take_for_its_own(broker: Broker, limit:
     """
     shown = min(limit, 4_000_000)
     name = broker.topic(f"limit-{limit}", partitions=1, config={"max.message.bytes": limit})
-    value = fitting(shown, b"k", [])
+    value = fitting(shown)
     batch = frame([value, value + b"!"], [b"k", b"k"], topic=pa.array([name] * 2))
     for own_topic in (name, None):
         with opened(broker.sink(own_topic)) as run:
@@ -118,7 +87,7 @@ def test_a_topic_whose_broker_compresses_anew(broker: Broker, made_anew: str, co
         "anew", partitions=1, config={"max.message.bytes": LIMIT, "compression.type": made_anew}
     )
     most = LIMIT if made_anew == "uncompressed" else after_recompression(LIMIT)
-    value = fitting(most, b"k", [])
+    value = fitting(most)
     many = [os.urandom(100) for _ in range(3 * LIMIT // 100)]  # which fill batches to their end
     batch = frame([value, value + b"!", *many], [b"k"] * (2 + len(many)))
     sink = broker.sink(name, producer={"compression.type": codec})

@@ -34,22 +34,16 @@ def broken(request: HttpRequest) -> HttpResponse:
     raise ZeroDivisionError("s3cret")
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
-    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", TIMEOUT_S)
-    monkeypatch.setattr(http_server._Handler, "timeout", TIMEOUT_S)
-    routes = {
-        "/": shown,
-        "/exact": shown,
-        "/below/": shown,
-        "/below/deep/": shown,
-        "/broken": broken,
-        "/large": large,
-    }
-    serving = HttpServer(routes)
-    yield serving
-    serving.close()
-    serving.close()  # idempotent
+@pytest.fixture(scope="module")
+def server() -> Iterator[HttpServer]:
+    pages = dict.fromkeys(("/", "/exact", "/below/", "/below/deep/"), shown)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http_server, "REQUEST_TIMEOUT_S", TIMEOUT_S)
+        patch.setattr(http_server._Handler, "timeout", TIMEOUT_S)
+        serving = HttpServer({**pages, "/broken": broken, "/large": large})
+        yield serving
+        serving.close()
+        serving.close()  # idempotent
 
 
 def ask(
