@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from exactum.ops.targets.sinks import QueryTargets, given_sinks, targets_of
 from tests.kit.docs.code import blocks
 from tests.kit.environment import ROOT
 from tests.kit.errors import raised
+from tests.kit.python import python
 from tests.kit.transactions.given import given
-from tests.kit.waiting import WAIT_MAX_S
 
 SECRET = "s3cret-word"
 COMMAND = "exactum verify --checkpoint /c"
@@ -132,33 +131,25 @@ exactum.exactly_once(*SINKS).for_each_batch(checkpoint="checkpoint")(None, 0)
 }
 
 
+HEAD = "import exactum\nSINKS = [exactum.FileSink('out')]\n"
+
+
 @pytest.mark.parametrize("starts", SCRIPTS)
 def test_a_script_without_a_guard_starts_nothing(tmp_path: Path, starts: str) -> None:
-    """It is said what to write. With the guard its sinks are taken."""
-    head = f"import exactum\nSINKS = [exactum.FileSink({str(tmp_path / 'out')!r})]\n"
-    script = tmp_path / "app.py"
-    script.write_text(f"{head}{SCRIPTS[starts]}open('started', 'w').close()\n")
-
-    def typed(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *command],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=WAIT_MAX_S,
-        )
-
-    refused = typed("-m", "exactum.ops.cli", "doctor", "--sinks", "app.py:SINKS")
-    assert refused.returncode == 2, refused.stderr
+    """It is said what to write."""
+    (tmp_path / "app.py").write_text(f"{HEAD}{SCRIPTS[starts]}open('started', 'w').close()\n")
+    code = "from exactum.ops import cli; cli.main(['doctor', '--sinks', 'app.py:SINKS'])"
+    refused = python(code, status=2, cwd=tmp_path)
     assert "[SINKS_START]" in refused.stderr and "__main__" in refused.stderr
     assert refused.stderr.count("\n") == 2 and "JVM" not in refused.stderr
-    body = SCRIPTS[starts].strip().replace("\n", "\n    ")
-    script.write_text(f"{head}if __name__ == '__main__':\n    {body}\n")
-    take = "from exactum.ops.targets.sinks import given_sinks as g; print(*g('app.py:SINKS'))"
-    taken = typed("-c", take)
-    assert (taken.returncode, taken.stdout[:6]) == (0, "files:"), taken.stderr
     assert not (tmp_path / "started").exists()
+
+
+def test_with_the_guard_its_sinks_are_taken(tmp_path: Path) -> None:
+    body = "".join(SCRIPTS.values()).strip().replace("\n", "\n    ")
+    (tmp_path / "app.py").write_text(f"{HEAD}if __name__ == '__main__':\n    {body}\n")
+    take = "from exactum.ops.targets.sinks import given_sinks as g; print(*g('app.py:SINKS'))"
+    assert python(take, cwd=tmp_path).stdout.startswith("files:")
 
 
 @pytest.mark.spark
