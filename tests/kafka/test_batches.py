@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from exactum.kafka.messages import produce
 from exactum.kafka.producer_pool import ProducerPlan, initialised
@@ -34,9 +33,9 @@ def test_a_record_waits_for_the_end_of_its_task(broker: Broker, guarantee) -> No
         writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
         writer.write(frame([b"v"]))
         time.sleep(LATER_S)
-        assert end(broker, name) == 0
+        assert broker.end(name) == 0
         writer.prepare()
-        assert end(broker, name) == 1
+        assert broker.end(name) == 1
 
 
 @pytest.mark.parametrize("name", ["linger.ms", "queue.buffering.max.ms"])
@@ -47,7 +46,7 @@ def test_the_users_linger_wins(broker: Broker, name: str) -> None:
         writer = sink.opened.writers.open(WriteOrder(sink.run, 1, 0, 1), TaskName(0, 0, 0))
         writer.write(frame([b"v"]))
         end_s = time.monotonic() + SENT_WITHIN_S
-        while not end(broker, target):
+        while not broker.end(target):
             assert time.monotonic() < end_s, "the record was not sent before the end of the task"
         writer.prepare()
 
@@ -88,20 +87,4 @@ def test_a_queue_full_of_batches_that_are_not(broker: Broker) -> None:
         producer.flush(int(WAIT_S * 1_000))
     finally:
         producer.destroy()
-    assert sum(end(broker, name, partition) for partition in range(8)) >= 4_000
-
-
-def end(broker: Broker, topic: str, partition: int = 0) -> int:
-    """The offset after the last record, visible or not."""
-    settings = {
-        "bootstrap.servers": broker.servers,
-        "group.id": "end",
-        "isolation.level": "read_uncommitted",
-    }
-    consumer = Consumer(settings)
-    try:
-        return int(
-            consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WAIT_S)[1]
-        )
-    finally:
-        consumer.close()
+    assert sum(broker.end(name, partition) for partition in range(8)) >= 4_000

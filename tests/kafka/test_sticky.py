@@ -12,10 +12,8 @@ import pytest
 
 from exactum.kafka.messages import produce
 from exactum.kafka.producer import Producer
-from exactum.local import LocalKafka
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import frame
-from tests.kit.servers.kafka_cluster import KafkaNodes
 
 pytestmark = pytest.mark.slow
 
@@ -27,9 +25,9 @@ MANY = 150_000
 
 
 @contextmanager
-def producer(kafka: LocalKafka | KafkaNodes, topic: str, **settings: str) -> Iterator[Producer]:
+def producer(broker: Broker, topic: str, **settings: str) -> Iterator[Producer]:
     made = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random", **settings}
+        {"bootstrap.servers": broker.servers, "partitioner": "murmur2_random", **settings}
     )
     try:
         made.learn(topic, TIMEOUT_MS)
@@ -51,12 +49,10 @@ def send(
     producer.flush(TIMEOUT_MS)
 
 
-def placed(
-    broker: Broker, topic: str, *, committed: bool = True
-) -> dict[str, list[tuple[int, int]]]:
+def placed(broker: Broker, topic: str) -> dict[str, list[tuple[int, int]]]:
     """Array -> (partition, place in it) of its records, in the order of each partition."""
     found = defaultdict(list)
-    for record in broker.read(topic, committed=committed):
+    for record in broker.read(topic):
         assert record.value is not None
         number, row = record.value.decode().split()
         found[number].append((record.partition, int(row)))
@@ -65,7 +61,7 @@ def placed(
 
 def test_an_array_stays_together_and_all_partitions_have_their_turn(broker: Broker) -> None:
     name = broker.topic("turns", partitions=4)
-    with producer(broker.kafka, name) as sender:
+    with producer(broker, name) as sender:
         send(sender, name, ARRAYS)
     arrays = placed(broker, name)
     assert len(arrays) == ARRAYS
@@ -88,7 +84,7 @@ def test_other_settings_are_librdkafkas_business(
 ) -> None:
     """It is asked for each record: within one array as well."""
     name = broker.topic("others", partitions=4)
-    with producer(broker.kafka, name, **settings) as sender:
+    with producer(broker, name, **settings) as sender:
         send(sender, name, ARRAYS)
     found = placed(broker, name)
     assert {partition for records in found.values() for partition, _ in records} == partitions
@@ -98,7 +94,7 @@ def test_other_settings_are_librdkafkas_business(
 
 def test_a_key_decides_wherever_there_is_one(broker: Broker) -> None:
     name = broker.topic("keyed", partitions=4)
-    with producer(broker.kafka, name) as sender:
+    with producer(broker, name) as sender:
         send(sender, name, ARRAYS, key=b"k")
     assert (
         len({partition for records in placed(broker, name).values() for partition, _ in records})
@@ -113,11 +109,11 @@ def test_what_was_learned_long_ago_does_not_count(
     """A spare producer may wait for an hour, and a partition may lose its leader meanwhile."""
     monkeypatch.setattr("exactum.kafka.producer.LEARNED_AGE_MAX_S", age_max_s)
     name = broker.topic("old", partitions=4)
-    with producer(broker.kafka, name) as sender:
+    with producer(broker, name) as sender:
         assert sender.knows(name) == together
         produce(
             sender, frame([f"0 {row}".encode() for row in range(MANY)]), name, timeout_ms=TIMEOUT_MS
         )
         sender.flush(TIMEOUT_MS)
-    partitions = {partition for partition, _ in placed(broker, name)["0"]}
-    assert (len(partitions) == 1) == together
+    ends = [broker.end(name, partition) for partition in range(4)]
+    assert sum(ends) == MANY and (ends.count(0) == 3) == together

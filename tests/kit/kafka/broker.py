@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from tests.kit.kafka.transactions import Record, read_all
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 _numbers = itertools.count(1)
 Sent = bytes | str | None
@@ -71,12 +72,37 @@ class Broker:
         assert producer.flush(WAIT_MAX_S) == 0
         return producer
 
+    @contextmanager
+    def member(self, group: str, topic: str, **settings: Any) -> Iterator[Consumer]:
+        """A consumer of somebody else's, which is in the group until the block ends, or it is closed."""
+        own = {name.replace("_", "."): value for name, value in settings.items()}
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group, **own})
+        try:
+            consumer.subscribe([topic])
+            await_true(
+                lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()),
+                f"a consumer is in the group {group}",
+            )
+            yield consumer
+        finally:
+            consumer.close()
+
     def read(self, topic: str, **how: Any) -> list[Record]:
         """See ``read_all``."""
         return read_all(self.servers, topic, **how)
 
     def values(self, topic: str, **how: Any) -> list[bytes | None]:
         return [record.value for record in self.read(topic, **how)]
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        """The offset after the last record, visible or not."""
+        settings = {"group.id": "end", "isolation.level": "read_uncommitted"}
+        consumer = Consumer({"bootstrap.servers": self.servers, **settings})
+        try:
+            place = TopicPartition(topic, partition)
+            return int(consumer.get_watermark_offsets(place, timeout=WAIT_MAX_S)[1])
+        finally:
+            consumer.close()
 
     def empty(self, topic: str, partitions: int = 1) -> None:
         """Delete every record, as retention does; offsets go on."""
