@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import ListConsumerGroupsResult
 
 from exactum.kafka import proof
 from exactum.local import LocalKafka
 from tests.conftest import TopicFactory
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
-from tests.kit.servers.shared import started_kafka
-from tests.kit.waiting import await_true
+from tests.kit.kafka.broker import Broker
 
-WAIT_S = 30.0
 DEAD_WITHIN_S = 25.0
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[LocalKafka]:
-    """A broker of these tests alone: its topics and groups are counted."""
-    with started_kafka() as cluster:
-        yield cluster
 
 
 @pytest.fixture
@@ -46,44 +35,17 @@ def look(kafka: LocalKafka, tmp_path: Path) -> Callable[..., Diagnosis]:
     return run
 
 
-def begin(kafka: LocalKafka, topic: str, name: str) -> Producer:
-    """A producer with an open transaction that has one record in partition 0."""
-    settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name}
-    producer = Producer({**settings, "log_level": 0})
-    producer.init_transactions(WAIT_S)
-    producer.begin_transaction()
-    producer.produce(topic, b"open", partition=0)
-    producer.flush(WAIT_S)
-    return producer
-
-
-def test_a_healthy_cluster_has_no_errors_and_nothing_is_left(
-    kafka: LocalKafka, topic: TopicFactory, look: Callable[..., Diagnosis]
+def test_a_healthy_cluster_has_no_errors(
+    topic: TopicFactory, look: Callable[..., Diagnosis]
 ) -> None:
-    """Topics and groups are those of before, on a broker that has had transactions and groups."""
+    """That nothing is left there: ``test_rights.py``."""
     source, target = topic("in"), topic("out")
-    begin(kafka, target, "earlier").abort_transaction(WAIT_S)
-    reader = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "earlier"})
-    reader.committed([], timeout=WAIT_S)
-    reader.close()
-
-    # A client that is dropped before the answer has come takes the answer with it.
-    admin = kafka.admin()
-
-    def listed() -> ListConsumerGroupsResult:
-        return admin.list_consumer_groups(request_timeout=WAIT_S / 2).result(WAIT_S)
-
-    def there() -> tuple[set[str], set[str]]:
-        await_true(lambda: not listed().errors, "a fresh broker's coordinator has loaded")
-        groups = {each.group_id for each in listed().valid}
-        return set(admin.list_topics(timeout=WAIT_S).topics), groups
-
-    before = there()
-    found = look("--topic", source, "--group", "own", "--longest-outage", "5 min", output=target)
+    found = look(
+        "--topic", source, "--group", "doctors-own", "--longest-outage", "5 min", output=target
+    )
     assert found.all_is_well(), found.output
-    assert there() == before
     assert found.has("ok", "Transactions may be opened and ended under exactum/")
-    assert found.has("ok", "group own", "can be read and committed")
+    assert found.has("ok", "group doctors-own", "can be read and committed")
     assert found.has("warning", f"topic {target}", "Replication factor 1")
     assert found.has("ok", "may wait 15 min")
 
@@ -147,15 +109,10 @@ def test_a_group_with_members(
     kafka: LocalKafka, topic: TopicFactory, look: Callable[..., Diagnosis]
 ) -> None:
     """They alone may set its offsets."""
-    source = topic("in")
-    member = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "busy"})
-    try:
-        member.subscribe([source])
-        await_true(lambda: member.poll(0.1) is not None or bool(member.assignment()), "it is in")
-        found = look("--topic", source, "--group", "busy")
-        assert found.has("error", "group busy", "has 1 members")
-    finally:
-        member.close()
+    source, group = topic("in"), "doctors-busy"
+    with Broker(kafka).member(group, source):
+        found = look("--topic", source, "--group", group)
+    assert found.has("error", f"group {group}", "has 1 members")
 
 
 # ---- nobody answers ----------------------------------------------------------------------------

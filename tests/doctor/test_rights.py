@@ -11,15 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
-from tests.kit.security.rights import EVERY_ACL, Right, documented
+from tests.kit.security.rights import SECURED, Right, add_users, documented
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import await_true
 
-pytestmark = [
-    pytest.mark.broker,
-    # kafka-python leaves the sockets of failed handshakes to the garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning"),
-]
+pytestmark = SECURED
 
 WAIT_S = 30.0
 SOURCE, TARGET, GROUP = "guarded-in", "guarded-out", "billing"
@@ -93,20 +89,8 @@ def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
     cluster = secured_kafka
     cluster.create_topic(SOURCE, partitions=1)
     cluster.create_topic(TARGET, partitions=1)
-    granted = 0
-    for user, missing in LACKS.items():
-        cluster.add_user(user, f"secret-of-{user}")
-        rights = [right for right in (*SINK, *QUERY) if right not in missing]
-        for place in dict.fromkeys((r.kind, r.name, r.prefixed) for r in rights):
-            kind, name, prefixed = place
-            operations = [r.operation for r in rights if (r.kind, r.name, r.prefixed) == place]
-            cluster.grant(user, kind, name, *operations, prefixed=prefixed)
-            granted += len(operations)
-    admin = cluster.admin()
-    await_true(
-        lambda: len(admin.describe_acls(EVERY_ACL).result(WAIT_S)) == granted,
-        "the rights are there",
-    )
+    every = (*SINK, *QUERY)
+    add_users(cluster, {u: [r for r in every if r not in lacks] for u, lacks in LACKS.items()})
     return cluster
 
 
@@ -135,9 +119,24 @@ def look(secure: KafkaCluster, tmp_path: Path) -> Callable[..., Diagnosis]:
     return run
 
 
-def test_documented_rights_are_enough(look: Callable[..., Diagnosis]) -> None:
-    """What the doctor asks for needs no right that the query does not need."""
+def test_documented_rights_are_enough_and_nothing_is_left(
+    secure: KafkaCluster, look: Callable[..., Diagnosis]
+) -> None:
+    """What the doctor asks for needs no right that the query does not need. Topics and groups are
+    those of before; nobody else uses this broker meanwhile.
+    """
+    # A client that is dropped before the answer has come takes the answer with it.
+    admin = secure.admin()
+
+    def there() -> tuple[set[str], set[str]]:
+        listed = lambda: admin.list_consumer_groups(request_timeout=WAIT_S / 2).result(WAIT_S)  # noqa: E731
+        await_true(lambda: not listed().errors, "a fresh broker's coordinator has loaded")
+        topics = {name for name in admin.list_topics(timeout=WAIT_S).topics if name[:2] != "__"}
+        return topics, {each.group_id for each in listed().valid}
+
+    before = there()
     found = look("full")
+    assert there() == before
     assert found.all_is_well(), found.output
     assert found.has("ok", "KafkaSink", "opened and ended under exactum/")
     assert found.has("ok", f"group {GROUP}", "can be read and committed")

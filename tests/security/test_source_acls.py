@@ -15,14 +15,18 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
 
+import exactum
 from exactum import events
 from exactum.errors import SettingRefused
 from exactum.spark.source import lag, watch
 from tests.kit.errors import check_query_error
-from tests.kit.security.rights import SECURED, Right, add_users, documented, refused
+from tests.kit.kafka.transactions import read_all
+from tests.kit.security.rights import SECRET, SECURED, Right, add_users, documented, refused
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.source.source_stream import Stream, Topics
+from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.spark, *SECURED]
@@ -63,6 +67,16 @@ LACKING: Mapping[str, tuple[Right, ...]] = {
     "describes-no-ids": IDS_DESCRIBE,
 }
 """By the name of a user the rights that it has not; of all others it has exactly these."""
+WRITER, RULES, OUTPUT = "writer", "guarded-weights", "guarded-output"
+OUTPUT_NAMES = {
+    "output topic": ("topic", OUTPUT),
+    "transactional id": ("transactional_id", ""),
+    "cluster": ("cluster", "kafka-cluster"),
+}
+OF_RULES_AND_OUTPUT = [
+    *documented("control.md", {"control topic": ("topic", RULES)}),
+    *documented("kafka.md", OUTPUT_NAMES),
+]
 
 
 def test_every_documented_right_is_tested() -> None:
@@ -76,15 +90,17 @@ def test_every_documented_right_is_tested() -> None:
 def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
     """With a user for each set of rights, and a topic with some records."""
     cluster = secured_kafka
-    for name in (TOPIC, SECOND):
+    for name in (TOPIC, SECOND, RULES, OUTPUT):
         cluster.create_topic(name, partitions=1)
-    add_users(cluster, {u: [r for r in RIGHTS if r not in LACKING[u]] for u in LACKING})
+    users = {u: [r for r in RIGHTS if r not in LACKING[u]] for u in LACKING}
+    add_users(cluster, {**users, WRITER: [*RIGHTS, *OF_RULES_AND_OUTPUT]})
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}
     )
     for name in (TOPIC, SECOND):
         for _ in range(RECORDS):
             producer.produce(name, b"x")
+    producer.produce(RULES, b"10", b"weight")
     assert producer.flush(WAIT_MAX_S) == 0
     return cluster
 
@@ -255,3 +271,25 @@ def test_who_holds_readers_back(source: Source, user: str, monkeypatch: pytest.M
     assert (event.topic, event.partition, event.lso_gap) == (TOPIC, 0, 1)
     assert event.producer_id is not None
     assert event.transactional_id == (UPSTREAM if user == "full" else None)
+
+
+@pytest.mark.deep
+def test_rules_and_output_with_credentials(source: Source) -> None:
+    """Driver and executors log in. A decided epoch that Spark asks for again is not written again, and
+    the password is nowhere in the checkpoint.
+    """
+    cluster, servers = source.cluster, source.cluster.bootstrap_servers
+    login = cluster.client_settings(WRITER)
+    stream, frame = source.stream(WRITER)
+    rules = exactum.control_stream(RULES, bootstrap_servers=servers, value=int, consumer=login)
+    weigh = udf(lambda v: str(v * rules.current()["weight"]), "string")
+    sink = exactum.KafkaSink(OUTPUT, bootstrap_servers=servers, producer=login)
+    once = exactum.exactly_once(sink, control=rules)
+    for _ in range(2):
+        writer = frame.select(weigh("offset").alias("value")).writeStream.trigger(availableNow=True)
+        assert stream.end(lambda w=writer: once.start(w, checkpoint=stream.checkpoint)) is None
+        forget_last_batch(stream.checkpoint)
+    written = read_all(servers, OUTPUT, login=cluster.client_settings("admin"))
+    assert [record.value for record in written] == [b"%d" % (10 * n) for n in range(RECORDS)]
+    stored = [file for file in stream.checkpoint.rglob("*") if file.is_file()]
+    assert stored and not [file for file in stored if SECRET.encode() in file.read_bytes()]
