@@ -47,8 +47,11 @@ ROWS: list[dict[str, object]] = [
 ]
 
 
-def test_dead_letters_in_a_table(spark, postgres, schema, tmp_path: Path) -> None:
-    """The whole row stands there as well."""
+def test_dead_letters_and_decisions_in_a_database(spark, postgres, schema, tmp_path: Path) -> None:
+    """Without dead letters the query stops and names the row: nothing of the epoch is in the table, and
+    no password is in the text. With them the whole row stands there. The decisions are in the
+    database, nothing of them in the checkpoint, and a rerun finds them.
+    """
     connection, name = schema
     connection.execute(f"CREATE TABLE {name}.t (k varchar(5), v bigint)")
     connection.execute(
@@ -56,53 +59,31 @@ def test_dead_letters_in_a_table(spark, postgres, schema, tmp_path: Path) -> Non
         f"text, source_partition int, source_offset bigint, source_timestamp timestamptz, row_json "
         "text)"
     )
-    sinks = [exactum.PostgresSink(postgres.url, table=f"{name}.{table}") for table in ("t", "dead")]
-    assert run(spark, tmp_path, ROWS, exactum.exactly_once(sinks[0], dead_letters=sinks[1])) is None
+    sink, dead = (
+        exactum.PostgresSink(postgres.url, table=f"{name}.{table}") for table in ("t", "dead")
+    )
+
+    def batch(**letters: Any) -> Any:
+        return exactum.exactly_once(sink, decision_log=postgres.url, **letters)
+
+    def values() -> list[int]:
+        return [v for (v,) in connection.execute(f"SELECT v FROM {name}.t ORDER BY v")]
+
+    text = run(spark, tmp_path, ROWS, batch()) or ""
+    assert "[ROWS_REFUSED]" in text and "'k'" in text
+    assert postgres.password not in text
+    assert values() == []
+    assert run(spark, tmp_path, ROWS, batch(dead_letters=dead)) is None
     ((value, row_json),) = connection.execute(f"SELECT value, row_json FROM {name}.dead").fetchall()
     assert json.loads(bytes(value)) == {"k": "much too long", "v": 2}
     assert row_json == bytes(value).decode()
-
-
-def test_without_dead_letters_the_query_stops_and_names_the_row(
-    spark, postgres, schema, tmp_path: Path
-) -> None:
-    """Nothing of the epoch is in the table, and no password is in the text."""
-    connection, name = schema
-    connection.execute(f"CREATE TABLE {name}.t (k varchar(5) NOT NULL, v bigint)")
-    text = run(
-        spark,
-        tmp_path,
-        ROWS,
-        exactum.exactly_once(exactum.PostgresSink(postgres.url, table=f"{name}.t")),
-    )
-    assert text is not None
-    assert "[ROWS_REFUSED]" in text
-    assert "'k'" in text
-    assert postgres.password not in text
-    assert connection.execute(f"SELECT count(*) FROM {name}.t").fetchone() == (0,)
-
-
-def test_the_decision_log_may_be_in_a_database(spark, postgres, schema, tmp_path: Path) -> None:
-    """decision_log="postgresql://...": the record is there, nothing of it in the checkpoint, and
-    a rerun finds it.
-    """
-    connection, name = schema
-    connection.execute(f"CREATE TABLE {name}.t (k text, v bigint)")
-    sink = exactum.PostgresSink(postgres.url, table=f"{name}.t")
-    exact = exactum.exactly_once(sink, decision_log=postgres.url)
-    assert run(spark, tmp_path, ROWS, exact) is None
+    assert values() == [1, 3]
     forget_last_batch(tmp_path / "checkpoint")
-    assert run(spark, tmp_path, [{"k": "more", "v": 4}], exact, files="b") is None
-    assert connection.execute(f"SELECT v FROM {name}.t ORDER BY v").fetchall() == [
-        (1,),
-        (2,),
-        (3,),
-        (4,),
-    ]
+    more: list[dict[str, object]] = [{"k": "more", "v": 4}]
+    assert run(spark, tmp_path, more, batch(dead_letters=dead), files="b") is None
+    assert values() == [1, 3, 4]
     assert not (tmp_path / "checkpoint" / "exactum" / "decisions").exists()
     query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
-    found = connection.execute(
-        "SELECT count(*) FROM exactum_decisions WHERE query_id = %s", [query_id]
-    ).fetchone()
-    assert found is not None
-    assert found[0] >= 2
+    counted = "SELECT count(*) FROM exactum_decisions WHERE query_id = %s"
+    ((records,),) = connection.execute(counted, [query_id]).fetchall()
+    assert records >= 2
