@@ -6,27 +6,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from exactum.errors import LocalServerError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.local.kafka import run_kafka
 from tests.kit.errors import raised
+from tests.kit.kafka.broker import Broker
 from tests.kit.servers.shared import started_kafka
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.broker
 
@@ -40,56 +33,6 @@ def kafka() -> Iterator[LocalKafka]:
         yield cluster
 
 
-def quiet(settings: dict[str, object]) -> dict[str, object]:
-    return {"log_level": 0, **settings}
-
-
-def send(cluster: LocalKafka, topic: str, values: list[bytes], **settings: object) -> None:
-    """Send with acks=all, and raise the first error that a delivery met."""
-    producer = Producer(
-        quiet({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", **settings})
-    )
-    errors: list[KafkaError] = []
-    for value in values:
-        producer.produce(
-            topic, value, on_delivery=lambda error, _: errors.append(error) if error else None
-        )
-    left = producer.flush(WAIT_S)
-    if errors:
-        raise KafkaException(errors[0])
-    assert left == 0
-
-
-def read(cluster: LocalKafka, topic: str, count: int, **settings: object) -> list[bytes]:
-    """Return the values of `count` records, sorted."""
-    consumer = Consumer(
-        quiet(
-            {
-                "bootstrap.servers": cluster.bootstrap_servers,
-                "group.id": "reader",
-                "enable.auto.commit": False,
-                **settings,
-            }
-        )
-    )
-    try:
-        # Assigned, not subscribed: joining a group would take seconds.
-        partitions = consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
-        values: list[bytes] = []
-        deadline = time.monotonic() + WAIT_S
-        while len(values) < count and time.monotonic() < deadline:
-            message = consumer.poll(0.2)
-            if message is None:
-                continue
-            if message.error():
-                raise KafkaException(message.error())
-            values.append(message.value())
-        return sorted(values)
-    finally:
-        consumer.close()
-
-
 def exists(pid: int) -> bool:
     """Whether a process is there and not just waiting to be reaped."""
     try:
@@ -99,18 +42,11 @@ def exists(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_serves(kafka: LocalKafka, topic: Callable[..., str]) -> None:
     """A started cluster takes records and gives them back."""
     name = topic("serves", partitions=2)
-    send(kafka, name, [b"a", b"b"])
-    assert read(kafka, name, 2) == [b"a", b"b"]
+    Broker(kafka).produce(name, b"a", b"b")
+    assert sorted(Broker(kafka).values(name)) == [b"a", b"b"]
 
 
 def test_topics_are_made_and_deleted_but_never_by_themselves(
@@ -121,8 +57,10 @@ def test_topics_are_made_and_deleted_but_never_by_themselves(
     with raised(LocalServerError, name):
         kafka.create_topic(name)
     kafka.delete_topic(name)
-    with pytest.raises(KafkaException):
-        send(kafka, name, [b"lost"], **{"message.timeout.ms": 3000})
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}
+    producer, refused = Producer({**settings, "message.timeout.ms": 1000}), list[KafkaError]()
+    producer.produce(name, b"lost", on_delivery=lambda error, _: refused.append(error))
+    assert producer.flush(WAIT_S) == 0 and refused[0] is not None
     assert name not in kafka.admin().list_topics(timeout=WAIT_S).topics
 
 
@@ -134,15 +72,15 @@ def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
         assert other.bootstrap_servers != kafka.bootstrap_servers
         other.create_topic("kept", partitions=1)
         assert "kept" not in kafka.admin().list_topics(timeout=WAIT_S).topics
-        send(other, "kept", [b"before"])
+        Broker(other).produce("kept", b"before")
         servers, pid = other.bootstrap_servers, other.pid()
         other.kill()
         assert not exists(pid)
         assert not other.is_running()
         other.restart()
         assert other.bootstrap_servers == servers
-        send(other, "kept", [b"later"])
-        assert read(other, "kept", 2) == [b"before", b"later"]
+        Broker(other).produce("kept", b"later")
+        assert Broker(other).values("kept") == [b"before", b"later"]
         pid, folder = other.pid(), other.data_dir
     assert not exists(pid)
     assert not folder.exists()
@@ -155,10 +93,10 @@ def test_given_folder_is_kept_and_reused(tmp_path: Path) -> None:
         first.create_topic("kept", partitions=1)
         with raised(LocalServerError, tmp_path):
             LocalKafka(data_dir=tmp_path, jvm_options=SMALL_OPTIONS).start()
-        send(first, "kept", [b"value"])
+        Broker(first).produce("kept", b"value")
         assert first.pid() != os.getpid()
     with LocalKafka(data_dir=tmp_path, jvm_options=SMALL_OPTIONS) as second:
-        assert read(second, "kept", 1) == [b"value"]
+        assert Broker(second).values("kept") == [b"value"]
 
 
 def test_paused_cluster_answers_nobody_until_resumed(kafka: LocalKafka) -> None:
@@ -213,7 +151,7 @@ def test_broker_dies_with_its_owner(tmp_path: Path) -> None:
         pid = int(owner.stdout.readline().split()[0])
         assert exists(pid)
         owner.kill()
-    wait_until(lambda: not exists(pid))
+    await_true(lambda: not exists(pid), "the broker has ended")
 
 
 def test_foreground_run_says_where_it_serves_and_stops_at_a_signal() -> None:
