@@ -15,7 +15,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -27,9 +26,9 @@ from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.posted import posted
 from tests.kit.docs.program import ran, replaced
 from tests.kit.environment import ROOT
+from tests.kit.kafka.broker import Broker
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
-from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "settings_put_back")]
 
@@ -42,11 +41,8 @@ def run(
 ) -> None:
     """Run the page's first program over ``ROWS`` until it has written them."""
     orders = topic("orders", partitions=1)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
-    for number, customer, amount in ROWS:
-        value = {"id": number, "customer": customer, "amount": float(amount)}
-        producer.produce(orders, json.dumps(value))
-    assert producer.flush(WAIT_MAX_S) == 0
+    rows = ({"id": n, "customer": customer, "amount": float(a)} for n, customer, a in ROWS)
+    Broker(kafka).produce(orders, *map(json.dumps, rows))
     (program, *_) = blocks(ROOT / "docs" / page)
     (kept,) = re.findall(r'checkpoint=("/data/[\w-]+")', program)
     ours = {
@@ -222,9 +218,7 @@ def test_control(
     without one.
     """
     limits, out = topic("limits", partitions=1), topic("suspicious", partitions=1)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
-    producer.produce(limits, json.dumps({"max": 10}), "a")
-    assert producer.flush(WAIT_MAX_S) == 0
+    Broker(kafka).produce(limits, json.dumps({"max": 10}), key="a")
     (tmp_path / "in").mkdir()
     payments = [{"account": "a", "amount": 9}, {"account": "a", "amount": 11}]
     text = "".join(json.dumps(one) + "\n" for one in [*payments, {"account": "b", "amount": 999}])

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
 from lineage import Lineage
 from openlineage.client import OpenLineageClient
 from openlineage.client.transport.http import HttpConfig, HttpTransport
@@ -23,7 +22,8 @@ import exactum
 from exactum.events import Event, Listener
 from exactum.local import LocalKafka
 from tests.kit.docs.posted import posted
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.kafka.broker import Broker
+from tests.kit.waiting import await_true
 
 AWAY = "http://127.0.0.1:9"
 """Nobody listens there."""
@@ -38,10 +38,7 @@ def test_what_they_are_told(
     """
     source, out = topic("in", partitions=2), topic("out")
     servers = kafka.bootstrap_servers
-    producer = Producer({"bootstrap.servers": servers})
-    for number in range(10):
-        producer.produce(source, f"{number}")
-    producer.flush(WAIT_MAX_S)
+    Broker(kafka).produce(source, *map(str, range(10)))
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

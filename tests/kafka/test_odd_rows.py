@@ -20,7 +20,6 @@ from exactum.kafka.topic import TopicBook
 from exactum.protocol.sink import Guarantee, Rejection
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import OpenedSink, frame, opened
-from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
@@ -161,24 +160,12 @@ def test_a_partition_that_was_added_while_the_query_runs(broker: Broker) -> None
     name = broker.topic("grows", partitions=1)
     with opened(broker.sink(name)) as sink:
         assert written(sink, frame([b"v"], [b"0"], partition=pa.array([0], pa.int32()))) is None
-        add_partitions(broker, name, 3)
+        broker.grow(name, 3)
         assert written(sink, frame([b"v"], [b"2"], partition=pa.array([2], pa.int32()))) is None
     assert {record.key: record.partition for record in broker.read(name)} == {
         b"0": 0,
         b"2": 2,
     }
-
-
-def add_partitions(broker: Broker, name: str, count: int) -> None:
-    from confluent_kafka.admin import AdminClient, NewPartitions
-
-    admin = AdminClient({"bootstrap.servers": broker.servers})
-    for future in admin.create_partitions([NewPartitions(name, count)]).values():
-        future.result(WAIT_MAX_S)
-    end_s = time.monotonic() + 30
-    while len(admin.list_topics(name, timeout=WAIT_MAX_S).topics[name].partitions) < count:
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("name", ["orders\0x", "x" * 600, "a b", ".", "ä", "\ud800"])
@@ -195,23 +182,9 @@ def test_a_topic_that_became_compacted_while_the_query_runs(
     """What only the broker can know is no reason to try again: the error says that rows are
     refused, and which. It stands in the delivery report, of a record with headers as well.
     """
-    from confluent_kafka.admin import (
-        AdminClient,
-        AlterConfigOpType,
-        ConfigEntry,
-        ConfigResource,
-        ResourceType,
-    )
-
     name = broker.topic("turns", partitions=1)
     with opened(broker.sink(name)) as sink:
-        entry = ConfigEntry(
-            "cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET
-        )
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
-        admin = AdminClient({"bootstrap.servers": broker.servers})
-        for future in admin.incremental_alter_configs([resource]).values():
-            future.result(WAIT_MAX_S)
+        broker.configure(name, "cleanup.policy", "compact")
         more = {"headers": headers([[(b"a", b"1")], None])} if with_headers else {}
         with pytest.raises(RowsRefused, match=r"INVALID_RECORD.*compacted"):
             sink.write(frame([b"v", b"w"], [b"k", None], **more))

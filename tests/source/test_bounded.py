@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 from pyspark.sql import functions as f
 
 import exactum
@@ -80,8 +79,7 @@ def test_partitions_that_come_later(stream: Any, topics: Any, broker: Broker) ->
     name = broker.topic("added", partitions=1)
 
     def add(partitions: int) -> None:
-        (added,) = topics.admin.create_partitions([NewPartitions(name, partitions)]).values()
-        added.result(WAIT_MAX_S)
+        topics.grow(name, partitions)
         topics.give(name, 5, partitions=partitions)
 
     topics.give(name, 5, partitions=1)

@@ -109,39 +109,23 @@ def test_group_in_use(
     """A consumer of the same group keeps its offsets: a warning, once, and the query goes on, and
     commits to another group as often as ever.
     """
-    name, other, group = (
-        broker.topic("busy", partitions=1),
-        broker.topic("free", partitions=1),
-        "busy",
-    )
+    name, other = broker.topic("busy", partitions=1), broker.topic("free", partitions=1)
     for own in (name, other):
         topics.give(own, 5, partitions=1)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.servers,
-            "group.id": group,
-            "enable.auto.commit": False,
-        }
-    )
-    consumer.subscribe([name])
-    await_true(
-        lambda: consumer.poll(0.1) is not None or bool(consumer.assignment()),
-        "the consumer is in the group",
-    )
     monkeypatch.setattr(groups, "PAUSE_S", 0.05)
     one, two = (
         stream.read(own, group_id=group_id, start="earliest", maxOffsetsPerTrigger=1)
-        for own, group_id in ((name, group), (other, "free"))
+        for own, group_id in ((name, "busy"), (other, "free"))
     )
-    with caplog.at_level(logging.WARNING, "exactum"):
-        assert stream.run(one.union(two)) is None
-    assert stream.rows() == sorted((own, 0, o) for own in (name, other) for o in range(5))
-    assert topics.committed(group, name) == {}
-    await_true(lambda: topics.committed("free", other) == {0: 5}, "the other one is committed")
-    trouble = "could not be committed to the group 'busy'"
-    await_true(lambda: any(trouble in r.getMessage() for r in caplog.records), "the warning")
-    # from here on the run, which closes in the background, may commit its last offsets
-    consumer.close()
+    with broker.member("busy", name, enable_auto_commit=False):
+        with caplog.at_level(logging.WARNING, "exactum"):
+            assert stream.run(one.union(two)) is None
+        assert stream.rows() == sorted((own, 0, o) for own in (name, other) for o in range(5))
+        assert topics.committed("busy", name) == {}
+        await_true(lambda: topics.committed("free", other) == {0: 5}, "the other one is committed")
+        trouble = "could not be committed to the group 'busy'"
+        await_true(lambda: any(trouble in r.getMessage() for r in caplog.records), "the warning")
+        # from here on the run, which closes in the background, may commit its last offsets
     assert len(caplog.records) == 1
 
 
@@ -194,26 +178,17 @@ def test_a_group_that_has_members_is_named_as_such(
     """Whichever protocol they speak; rights are not to blame."""
     name, group = broker.topic("members", partitions=1), f"members-{protocol}"
     topics.give(name, 1)
-    member = Consumer(
-        {
-            "bootstrap.servers": broker.servers,
-            "group.id": group,
-            "group.protocol": protocol,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    member.subscribe([name])
-    await_true(lambda: member.poll(0.5) is not None, "it is a member")
     requests = TopicRequests({"bootstrap.servers": broker.servers}, "here")
     try:
-        with raised(SettingRefused, "KAFKA_GROUP_MEMBERS") as refused:
+        with (
+            broker.member(group, name, group_protocol=protocol, auto_offset_reset="earliest"),
+            raised(SettingRefused, "KAFKA_GROUP_MEMBERS") as refused,
+        ):
             requests.commit_group(group, {(name, 0): 1})
         assert "ACL" not in str(refused.value)
-        member.close()
         requests.commit_group(group, {(name, 0): 1})
     finally:
         requests.close()
-        member.close()
 
 
 # ---- commits from a process of their own, while the broker dies and comes back -------------------

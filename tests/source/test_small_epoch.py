@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 from pyspark.sql import functions as f
 
 import exactum
@@ -26,7 +25,7 @@ from tests.kit.source.columnar_ways import WriterSink
 from tests.kit.source.source_stream import Topics, transactions
 from tests.kit.spark.files import rows_in
 from tests.kit.spark.torn_stream import configured
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -110,8 +109,7 @@ def test_a_wide_topic(stream: Any, topics: Any, packed: bool) -> None:
     # Kafka's clients count through: also one that was closed meanwhile would show.
     made = consumers(stream.spark) - before
     assert 1 <= max(made) - min(made) + 1 <= small_epoch.slots_of(stream.spark)
-    (grown,) = topics.admin.create_partitions([NewPartitions(name, 72)]).values()
-    grown.result(WAIT_MAX_S)
+    topics.grow(name, 72)
     topics.give(name, 2, partitions=72)
     await_true(lambda: len(stream.rows()) == 420 + 144, "what was added is read")
     query.stop()

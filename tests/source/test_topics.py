@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from exactum import events
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
@@ -186,38 +185,24 @@ def test_open_transaction_upstream(
     monkeypatch.setattr(lag, "STALL_AFTER_S", 1.0)
     name = broker.topic("stalled", partitions=2)
     topics.give(name, 3)
-    settings = {
-        "bootstrap.servers": broker.servers,
-        "transactional.id": f"upstream-of-{name}",
-    }
-    producer = Producer(settings)
-    producer.init_transactions(WAIT_MAX_S)
-    producer.begin_transaction()
-    producer.produce(name, b"held back", partition=1)
-    producer.flush(WAIT_MAX_S)
-    topics.give(name, 2)
-    query = stream.start(stream.read(name), processingTime="100 milliseconds")
-    try:
-        stalled = [lambda e: isinstance(e, events.UpstreamStalled)]
-        await_true(lambda: any(stalled[0](e) for e in stream.events), "the stall is told of")
-        (event,) = [e for e in stream.events if isinstance(e, events.UpstreamStalled)]
-        assert (event.topic, event.partition, event.last_stable_offset, event.lso_gap) == (
-            name,
-            1,
-            3,
-            3,
-        )
-        assert event.transactional_id == f"upstream-of-{name}"
-        assert event.producer_id is not None
-        producer.commit_transaction(WAIT_MAX_S)
-        await_true(
-            lambda: any(isinstance(e, events.UpstreamMoved) for e in stream.events),
-            "its end is told of",
-        )
-        await_true(lambda: len(stream.rows()) == 11, "all is read")
-    finally:
-        query.stop()
-    assert len([e for e in stream.events if isinstance(e, events.UpstreamStalled)]) == 1
+    with topics.open_transaction(name) as transaction:
+        topics.give(name, 2)
+        query = stream.start(stream.read(name), processingTime="100 milliseconds")
+        stalls = lambda: [e for e in stream.events if isinstance(e, events.UpstreamStalled)]  # noqa: E731
+        moves = lambda: any(isinstance(e, events.UpstreamMoved) for e in stream.events)  # noqa: E731
+        try:
+            await_true(lambda: bool(stalls()), "the stall is told of")
+            (event,) = stalls()
+            place = (event.topic, event.partition, event.last_stable_offset, event.lso_gap)
+            assert place == (name, 0, 3, 3)
+            assert event.transactional_id == f"open-{name}"
+            assert event.producer_id is not None
+            transaction.commit_transaction(WAIT_MAX_S)
+            await_true(moves, "its end is told of")
+            await_true(lambda: len(stream.rows()) == 11, "all is read")
+        finally:
+            query.stop()
+    assert len(stalls()) == 1
 
 
 def test_a_moment_without_an_answer(

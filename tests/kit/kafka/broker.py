@@ -11,6 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
@@ -46,6 +53,21 @@ class Broker:
             unique, partitions=partitions, **({"config": config} if config else {})
         )
         return unique
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """To so many partitions, of which whoever asks the broker then knows."""
+        admin = self.kafka.admin()  # what it is asked is dropped with it
+        for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
+            future.result(WAIT_MAX_S)
+        seen = lambda: admin.list_topics(topic, timeout=WAIT_MAX_S).topics[topic].partitions  # noqa: E731
+        await_true(lambda: len(seen()) == partitions, f"{topic} has {partitions} partitions")
+
+    def configure(self, topic: str, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin = self.kafka.admin()
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(WAIT_MAX_S)
 
     def produce(
         self, topic: str, *values: Sent, key: Sent = None, partition: int = -1, **settings: Any
