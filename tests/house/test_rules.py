@@ -149,6 +149,57 @@ def test_no_class_of_java_is_looked_for_part_by_part() -> None:
     assert len(dotted("uuid = session.sparkContext._jvm.java.util.UUID\njvm.scala.Option\n")) == 2
 
 
+TABLES = {"spark/open_queries.py: open_queries", "spark/supervised/process.py: _supervision"}
+CHANGES = {
+    *("dict", "list", "set", "deque", "Counter", "defaultdict", "local", "Queue", "SimpleQueue"),
+    *("Lock", "RLock", "Condition", "Event", "Semaphore"),
+    *("WeakSet", "WeakKeyDictionary", "WeakValueDictionary"),
+}
+"""What is no constant, whatever its name says."""
+PLAIN = {"compile", "getLogger", "frozenset", "tuple"}
+CONTAINERS = (ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp, ast.SetComp)
+
+
+def states_of(source: str) -> Iterator[str]:
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.Assign):
+            (target,) = statement.targets
+        elif isinstance(statement, ast.AnnAssign):
+            target = statement.target
+        elif isinstance(statement, ast.FunctionDef):
+            if any("cache" in ast.unparse(each) for each in statement.decorator_list):
+                yield statement.name
+            continue
+        else:
+            continue
+        name, value = ast.unparse(target), statement.value
+        if isinstance(value, CONTAINERS) and not name.isupper() and name != "__all__":
+            yield name
+        if isinstance(value, ast.Call):
+            called = ast.unparse(value.func).rpartition(".")[2]
+            if called in CHANGES or not (name.isupper() or called in PLAIN):
+                yield name
+
+
+def test_the_tables_of_the_process_are_two() -> None:
+    """In the rooms that run queries: the table of open queries, and the channel to the supervisor. All
+    else belongs to a run, a task or a session.
+    """
+    rooms = {name: text for name, text in TEXTS.items() if name.startswith("spark/")}
+    found = {f"{name}: {state}" for name, text in rooms.items() for state in states_of(text)}
+    assert found == TABLES
+
+
+def test_a_table_is_found() -> None:
+    """However it is written."""
+    module = (
+        "import threading, weakref, functools\n_by_id: dict[str, int] = {}\n_seen = set()\n"
+        "_lock = threading.Lock()\nALIVE = weakref.WeakSet()\nrunning = Running()\nMAX = {1: 2}\n"
+        "@functools.cache\ndef of(name): ...\n"
+    )
+    assert [*states_of(module)] == ["_by_id", "_seen", "_lock", "ALIVE", "running", "of"]
+
+
 def public() -> Iterator[tuple[str, object]]:
     for name in PUBLIC_MODULES:
         module = importlib.import_module(name)
