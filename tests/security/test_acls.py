@@ -382,7 +382,7 @@ def foreign_ca(tmp_path_factory: pytest.TempPathFactory) -> str:
 )
 def test_wrong_credentials_are_refused_at_once_and_never_shown(
     secure: KafkaCluster,
-    foreign_ca: str,
+    request: pytest.FixtureRequest,
     caplog: pytest.LogCaptureFixture,
     changed: dict[str, str],
     code: str,
@@ -392,7 +392,8 @@ def test_wrong_credentials_are_refused_at_once_and_never_shown(
     at DEBUG.
     """
     show_all_logs(caplog)
-    changed = {name: foreign_ca if value == "foreign" else value for name, value in changed.items()}
+    if changed.get("ssl_ca_location") == "foreign":
+        changed = {"ssl_ca_location": request.getfixturevalue("foreign_ca")}
     sink_ = sink_of(secure, lacking(), **changed)
     with refused(code, *facts), catching() as caught, opened(sink_):
         pass
