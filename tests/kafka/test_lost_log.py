@@ -31,12 +31,6 @@ def crashed_after_the_decision(sink_: KafkaSink) -> tuple[CommitPermit, list[Pre
         return crashed.permit(verified), verified
 
 
-def make_anew(broker: Broker, name: str, values: int) -> None:
-    broker.kafka.delete_topic(name)
-    broker.kafka.create_topic(name, partitions=1)
-    broker.produce(name, *[b"new"] * values)
-
-
 def settle(broker: Broker, transaction: PreparedTransaction) -> None:
     """Somebody else takes the id: the transaction is aborted, and its coordinator forgets it."""
     name = KafkaTransaction.of(transaction).transactional_id
@@ -51,7 +45,8 @@ def test_a_topic_made_anew_after_the_decision(broker: Broker, values: int) -> No
     name = broker.topic("anew", partitions=1)
     sink_ = broker.sink(name)
     permit, verified = crashed_after_the_decision(sink_)
-    make_anew(broker, name, values)
+    broker.made_anew(name)
+    broker.produce(name, *[b"new"] * values)
     for _ in range(2):
         with opened(sink_) as later:
             with pytest.raises(
@@ -71,7 +66,8 @@ def test_a_topic_made_anew_after_the_transaction_was_settled(broker: Broker, val
     with opened(broker.sink(name)) as sink:
         verified = decided(sink)
         settle(broker, verified[0])
-        make_anew(broker, name, values)
+        broker.made_anew(name)
+        broker.produce(name, *[b"new"] * values)
         with pytest.raises(HeuristicOutcome, match=f"{name}-0: 3 records from offset [34]"):
             sink.participant.commit(sink.permit(verified), verified)
 

@@ -37,11 +37,6 @@ def read(reader: TopicReader) -> list[bytes | None]:
     return [record.value for record in reader.read_to(reader.end_offsets())]
 
 
-def made_anew(broker: Broker, reader: TopicReader) -> None:
-    broker.kafka.delete_topic(reader._topic)
-    broker.kafka.create_topic(reader._topic, partitions=1)
-
-
 def test_a_topic_that_is_unknown_for_a_moment_is_waited_for(
     broker: Broker, reader: TopicReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +102,7 @@ def test_records_of_a_topic_made_anew_are_never_taken(broker: Broker, reader: To
     """With more records than the old one had, it is known by its id before one of them is read."""
     write(broker, reader, b"1")
     assert read(reader) == [b"1"]
-    made_anew(broker, reader)
+    broker.made_anew(reader._topic)
     write(broker, reader, b"2", b"3")
     with pytest.raises(CheckpointRefused, match="made anew"):
         reader.end_offsets()
@@ -121,7 +116,7 @@ def test_a_topic_made_anew_with_nothing_new_is_noticed_in_time(
     """
     write(broker, reader, b"1")
     assert read(reader) == [b"1"]
-    made_anew(broker, reader)
+    broker.made_anew(reader._topic)
     write(broker, reader, b"2")
     monkeypatch.setattr(topic_reader, "PARTITIONS_EVERY_S", 3_600.0)
     assert read(reader) == []

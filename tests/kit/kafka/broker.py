@@ -54,6 +54,11 @@ class Broker:
         )
         return unique
 
+    def made_anew(self, topic: str, partitions: int = 1) -> None:
+        """Deleted, and created again by its name."""
+        self.kafka.delete_topic(topic)
+        self.kafka.create_topic(topic, partitions=partitions)
+
     def grow(self, topic: str, partitions: int) -> None:
         """To so many partitions, of which whoever asks the broker then knows."""
         admin = self.kafka.admin()  # what it is asked is dropped with it

@@ -71,12 +71,7 @@ class Topics(Broker):
         return str(found.result(WAIT_MAX_S).topic_id)
 
     def made_anew(self, topic: str, partitions: int = 2) -> None:
-        self.kafka.delete_topic(topic)
-        self.kafka.create_topic(topic, partitions=partitions)
-        self.start_over(topic)
-
-    def start_over(self, topic: str) -> None:
-        """The topic is a new one, with no records yet."""
+        super().made_anew(topic, partitions)
         self._sent = {key: sent for key, sent in self._sent.items() if key[0] != topic}
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
