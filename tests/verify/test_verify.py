@@ -153,6 +153,14 @@ def test_batches_that_a_start_passed_over(tmp_path: Path) -> None:
         assert (found.undecided, found.forgotten_below) == ((), None)
 
 
+def test_batches_that_somebody_has_accepted(tmp_path: Path) -> None:
+    """The log was put back: 'exactum accept' has passed over them, and no start has come since."""
+    log = log_of(tmp_path, *PASSED_OVER[:-1])
+    found = promises(log, SparkProgress(3, 3), None, None)
+    assert [promise.batch_id for promise in found.each] == [0, 1]
+    assert (found.unrecorded, found.undecided) == ((2, 3), ())
+
+
 ROWS = 12
 SINKS = ("json", "parquet", "csv")
 

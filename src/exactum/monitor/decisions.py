@@ -181,8 +181,10 @@ def _read(
 
 
 def _next_records(log: DecisionLog, end: int, newest: int) -> Sequence[DecisionRecord]:
-    """Those of the first batch behind ``end`` that has some; none where there is none."""
-    for batch_id in range(end + 1, newest + 1):
+    """Those of the first batch behind ``end`` that has some; none where there is none. A start, and
+    'exactum accept', write into a batch that Spark has not begun yet.
+    """
+    for batch_id in range(end + 1, newest + 2):
         with contextlib.suppress(CheckpointRefused, InvariantBroken):
             if records := log.read(batch_id):
                 return records
