@@ -28,6 +28,7 @@ from tests.kit.monitor.facts import QUERY
 from tests.kit.monitor.made_checkpoint import Checkpoint, ago
 from tests.kit.python import python
 from tests.kit.query_record import damage, note
+from tests.kit.transactions.operator import invoke
 from tests.kit.waiting import WAIT_MAX_S
 
 
@@ -233,6 +234,31 @@ def test_a_start_that_failed_says_why(checkpoint: Checkpoint) -> None:
     assert read_job(checkpoint.folder).stats.runs == 1
     checkpoint.tells(ago(4).ends("Fenced", "fenced", incarnation="i1"))
     assert "Unavailable" in checkpoint.says()[1]
+
+
+@pytest.mark.parametrize("says_so_late", [False, True])
+def test_a_start_that_is_refused_behind_a_clean_end(
+    checkpoint: Checkpoint, says_so_late: bool
+) -> None:
+    """It is down, though the run before had read all and ended; and a failure that is over is not
+    told as if it were not. In one process, the end of the run before may be told last.
+    """
+    story = ago(60).starts(ends=True).epoch(0).after(1)
+    refused = {"error": "CheckpointRefused", "disposition": "halt", "reason": "no"}
+    if says_so_late:
+        story.ends(**refused, incarnation="i2").ends(incarnation="i1")
+    else:
+        story.ends(incarnation="i1").ends(**refused, incarnation="i2")
+    checkpoint.spark(0, 0).tells(story)
+    assert checkpoint.says() == (
+        "DOWN",
+        "No process runs it. It ended with CheckpointRefused: no.",
+    )
+    shown = ("status", "--checkpoint", checkpoint.folder)
+    assert "worked since" not in invoke(*shown).stdout
+    checkpoint.tells(ago(40).starts("i3", ends=True).ends(incarnation="i3"))
+    assert checkpoint.says()[0] == "OK"
+    assert ", and it has worked since: no\n" in invoke(*shown).stdout
 
 
 def test_a_checkpoint_without_its_offsets(checkpoint: Checkpoint) -> None:

@@ -208,6 +208,7 @@ class QueryStats:
         self._input_records: dict[int, int] = {}
         self._topics: dict[str, LagSample] = {}
         self._has_failed = False  # the run at hand: its death may come twice
+        self._refused: str | None = None  # a start that failed since a run began
 
     @property
     def label(self) -> str:
@@ -239,6 +240,11 @@ class QueryStats:
     def has_found_nothing(self) -> bool:
         """It was started, and waits for data."""
         return self.is_waiting and self.waits_ms is None and self.at_hand is None
+
+    @property
+    def is_over_its_failure(self) -> bool:
+        """A micro-batch was completed since ``last_failure``, or a run ended well."""
+        return self.last_failure is not None and (self.has_stopped or not self.failed_starts)
 
     def is_past(self, seen_ms: int, now_ms: int) -> bool:
         """Whether a lag that was seen then is told with its age."""
@@ -280,7 +286,7 @@ class QueryStats:
     def _begin_silence(self) -> None:
         """What was known of lags and pauses was an older run's."""
         self.lags, self.gaps_ms, self.restart_at_ms = [], [], None
-        self._topics, self._has_failed = {}, False
+        self._topics, self._has_failed, self._refused = {}, False, None
 
     def _run_ended(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self._note_death(failed=bool(of["error"]))
@@ -288,9 +294,12 @@ class QueryStats:
         if self.incarnation is not None and of["incarnation"] < self.incarnation:
             return  # an older run, which has been taken over
         self.is_running, self.at_hand = False, None
+        # It was over before a start that was refused, and says so only behind it.
+        is_late = self.failed_starts > 0 and of["incarnation"] < (self._refused or "")
         if of["error"]:
+            self.has_stopped, self._refused = False, of["incarnation"]
             self.last_failure = LastFailure(at_ms, of["error"], of["disposition"], of["reason"])
-        else:
+        elif not is_late:
             self.has_stopped, self.open_since_ms = True, None
 
     def _process_ended(self, at_ms: int, of: Mapping[str, Any]) -> None:

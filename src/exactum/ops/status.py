@@ -157,7 +157,9 @@ def _details(job: JobState, own: Judgement) -> Iterator[tuple[str, str]]:
     if failure is not None:
         text = " ".join((failure.reason or failure.error).split())
         is_said = text[:ERROR_SHOWN_AT_LEAST] in own.reason
-        yield "last failure", f"{clock(failure.at_ms)}, {'as above' if is_said else text}"
+        since = " and it has worked since:" if job.stats.is_over_its_failure else ""
+        text = "as above" if is_said else text
+        yield "last failure", f"{clock(failure.at_ms)},{since} {text}"
     said = f"{own.reason} {own.todo}"
     yield from (("not known", each) for each in job.problems if each not in said)
     yield "checkpoint", job.checkpoint
