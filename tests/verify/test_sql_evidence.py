@@ -5,12 +5,14 @@ transactions.
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree, rmtree
 
 import pytest
 
 from exactum.protocol.inspection import Evidence
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
+from tests.kit.transactions.operator import accept
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.sql.conftest import database
 
@@ -95,6 +97,37 @@ def test_a_table_that_is_gone_or_another_one(
     if not settings and not world.tells:
         assert [e.text for e in world.look()] == ["exact", f"missing {2 * ROWS}"]
     database.run("DROP TABLE renamed_rows")
+
+
+REMOVED = """
+DELETE FROM out_rows AS r USING exactum_ledger AS l
+WHERE r.xmin = l.xmin AND l.scope LIKE %s AND l.batch_id >= 2"""
+"""As docs/operations.md has it."""
+
+
+def test_an_older_checkpoint_that_is_accepted(database: SqlDatabase, tmp_path: Path) -> None:
+    """What stands of the batches before it is known as ever, at once and behind the next start, though
+    their files still lie in the staging. Where a ledger is lost that knew of them, nobody knows.
+    """
+    world = World(database, tmp_path / "checkpoint")
+    world.query.run([0, 1])
+    copytree(world.query.folder, tmp_path / "old")
+    world.query.run([2, 3])
+    rmtree(world.query.folder)
+    (tmp_path / "old").rename(world.query.folder)
+    if world.tells:
+        database.run(REMOVED, (f"{world.query.query_id}%",))
+    else:
+        database.run("DELETE FROM out_rows WHERE id >= 2000")
+    accept(world.query.folder, 2)
+    assert [e.text for e in world.look()] == ["exact"] * 2
+    world.query.run([2, 3])
+    assert [e.text for e in world.look()] == ["exact"] * 4
+    assert database.value("SELECT count(*) FROM out_rows") == 4 * ROWS
+    database.run("DELETE FROM exactum_ledger WHERE batch_id < 2")
+    found = world.look()
+    assert [e.text for e in found] == ["unknowable"] * 2 + ["exact"] * 2
+    assert "begins with a later batch" in found[0].why
 
 
 def test_an_upsert_is_known_by_the_ledger(database: SqlDatabase, tmp_path: Path) -> None:

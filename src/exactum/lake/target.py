@@ -227,7 +227,7 @@ class TableTarget(MovingTarget):
         ids = {part.facts.get("table") for part in parts}
         return -1 if parts and (table is None or ids != {table.table_id}) else None
 
-    def forget_batches(self) -> None:
+    def forget_batches(self, first: int = 0) -> None:
         def forget(table: TableVersion) -> Published:
             if table.marker(self._name) is not None:
                 table.append([], self._name, BatchMarker(-1, 0))

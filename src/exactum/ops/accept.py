@@ -143,7 +143,7 @@ def accept(
         _record(place, log, batch_id, found.runs)
         for participant in participants:
             if participant.name in found.ahead and remembers(participant):
-                participant.forget_batches()
+                participant.forget_batches(batch_id)
     click.echo(f"accepted: start the query; it goes on with micro-batch {batch_id}")
 
 

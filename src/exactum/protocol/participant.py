@@ -153,8 +153,9 @@ class Remembering(Participant, Protocol):
             Unavailable: the target did not answer.
         """
 
-    def forget_batches(self) -> None:
-        """Remove the marker: a person has accepted that these batches are written again.
+    def forget_batches(self, first: int = 0) -> None:
+        """Remove the marker of batch ``first`` and of later ones: a person has accepted that they
+        are written again. A target that notes its last batch alone forgets that there was one.
 
         Raises:
             Unavailable: the target did not answer.

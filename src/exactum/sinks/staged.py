@@ -211,7 +211,7 @@ class StagedTarget(ABC):
         """See ``Remembering.last_batch``: the marker, which moves with the rows."""
 
     @abstractmethod
-    def forget_batches(self) -> None:
+    def forget_batches(self, first: int = 0) -> None:
         """See ``Remembering.forget_batches``."""
 
     @abstractmethod
@@ -276,7 +276,7 @@ class NotedTarget(StagedTarget):
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
         return self._staging.published()
 
-    def forget_batches(self) -> None:
+    def forget_batches(self, first: int = 0) -> None:
         self._staging.forget_published()
 
     def published(self, epoch: StagedEpoch) -> Published:
@@ -378,8 +378,8 @@ class StagedParticipant:
         self._settled = self._staging.published() if has is None else has
         return has
 
-    def forget_batches(self) -> None:
-        self._target.forget_batches()
+    def forget_batches(self, first: int = 0) -> None:
+        self._target.forget_batches(first)
         self._settled = None
 
     def abort(self, transactions: Sequence[Sighting]) -> None:

@@ -19,6 +19,7 @@ from exactum.sql.dialect import LEDGER, Mode
 from exactum.sql.session import Session, asking
 from exactum.sql.sink import SqlSink
 from exactum.sql.table import TableName
+from exactum.sql.target import BATCHES_KEPT
 from exactum.sql.writer import SqlScope
 
 ROWS_OF_A_LEDGER = "SELECT batch_id, digest, row_count{xid} FROM {ledger} WHERE scope = %s"
@@ -141,12 +142,18 @@ class SqlEvidence:
             return told(max(fact.rows, each.rows + 1), Finding.EXTRA, why)
         if fact is not None:
             return self._in_force(each, fact, counts)
+        if ledger and each.batch_id < min(ledger):  # though its files may be kept in the staging
+            is_pruned = each.batch_id < max(ledger) - BATCHES_KEPT
+            why = (
+                "its ledger row is pruned; that of a later batch speaks for it"
+                if is_pruned
+                else "the ledger begins with a later batch: it was emptied, or the sink was moved "
+                "here; nothing is loaded again, so look whether the rows are there"
+            )
+            return told(None, Finding.UNKNOWABLE, why)
         if {part.name.identity for part in each.parts} <= waiting:
             why = "decided, and waiting in the staging: start the query, or finish it"
             return told(0, Finding.IN_DOUBT, why)
-        if ledger and each.batch_id < min(ledger):
-            why = "its ledger row is pruned; that of a later batch speaks for it"
-            return told(None, Finding.UNKNOWABLE, why)
         return told(0, Finding.MISSING, "neither the ledger nor the staging has it")
 
     def _in_force(self, each: StagedEpoch, fact: LedgerFact, counts: Mapping[str, int]) -> Evidence:

@@ -11,9 +11,9 @@
 SELECT max(batch_id) FROM {ledger} WHERE scope = %s
 
 -- name: forget_batches
--- 'exactum accept', where a target is ahead of the decision log: its batches may be written again.
+-- 'exactum accept', where a target is ahead of the decision log: these batches may be written again.
 -- needs: SELECT and DELETE on the ledger
-DELETE FROM {ledger} WHERE scope = %s
+DELETE FROM {ledger} WHERE scope = %s AND batch_id >= %s
 
 -- name: find_digest
 -- Which files a committed batch was made of.

@@ -141,9 +141,11 @@ class Ledger:
         for key in session.query(self._sql("list_old_batches"), (self._scope, before)):
             session.execute(self._sql("forget_batch"), (self._scope, *key))
 
-    def forget_batches(self, session: Session) -> None:
-        """All of them: a person has accepted that they may be written again."""
-        session.execute(self._sql("forget_batches"), (self._scope,))
+    def forget_batches(self, session: Session, first: int) -> None:
+        """From this one on: a person has accepted that they may be written again. What stands of
+        those before it is known by their rows.
+        """
+        session.execute(self._sql("forget_batches"), (self._scope, first))
 
     def _sql(self, name: str) -> str:
         return self._dialect.sql(name, ledger=self._sibling.sibling(LEDGER))
@@ -225,9 +227,9 @@ class SqlTarget(JudgingTarget):
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
         return self._asked(lambda session: self._ledger().highest(session))
 
-    def forget_batches(self) -> None:
+    def forget_batches(self, first: int = 0) -> None:
         def step(session: Session) -> None:
-            self._ledger().forget_batches(session)
+            self._ledger().forget_batches(session, first)
             session.commit()
 
         self._asked(step)
