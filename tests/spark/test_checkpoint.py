@@ -53,7 +53,7 @@ def test_start_is_the_end_of_the_batch_before(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "3").write_text(ONE)
     (tmp_path / "offsets" / "4").write_text(TWO)
-    read = offset_log.reader(Folder(tmp_path).read)
+    read = offset_log.reader(Folder(tmp_path).read, "here")
     assert offset_log.source_offsets(read, 4, "here") == SourceOffsets(
         start=('{"t":{"0":3,"1":4}}', None), end=('{"t":{"0":7,"1":5}}', None)
     )
@@ -63,7 +63,15 @@ def test_start_is_the_end_of_the_batch_before(tmp_path: Path) -> None:
 def test_a_missing_batch_is_refused(tmp_path: Path) -> None:
     """Spark runs a batch that is not in its own log: somebody replaced the folder."""
     with raised(CheckpointRefused, "CHECKPOINT_DAMAGED", "here", "offsets/7"):
-        offset_log.source_offsets(offset_log.reader(Folder(tmp_path).read), 7, "here")
+        offset_log.source_offsets(offset_log.reader(Folder(tmp_path).read, "here"), 7, "here")
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    """Whoever reads a file of Spark's as text, a start or a command, is told which one it is."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").write_bytes(b"\x00\xff" * 40)
+    with raised(CheckpointRefused, "CHECKPOINT_DAMAGED", "here/offsets/3", "no text"):
+        offset_log.reader(Folder(tmp_path).read, "here")("offsets/3")
 
 
 @pytest.mark.parametrize("text", ["", "v1", "v1\n{}", "v9\n{}\n{}", "{}\n{}\n{}"])

@@ -59,12 +59,21 @@ def highest_batch(names: Callable[[str], list[str]], log: str) -> int | None:
     return max(batches(names, log), default=None)
 
 
-def reader(read: Callable[[str], bytes | None]) -> ReadText:
-    """Reads texts in a checkpoint by ``read`` of its files, and raises as that does."""
+def reader(read: Callable[[str], bytes | None], where: str) -> ReadText:
+    """Reads texts in a checkpoint by ``read`` of its files, and raises as that does, and
+    ``CheckpointRefused`` for bytes that are no text. ``where`` names the checkpoint in errors.
+    """
 
     def text(relative: str) -> str | None:
         content = read(relative)
-        return None if content is None else content.decode()
+        try:
+            return None if content is None else content.decode()
+        except UnicodeDecodeError as error:
+            raise CheckpointRefused(
+                "CHECKPOINT_DAMAGED",
+                f"{where}/{relative} is damaged: it is no text ({error}). Restore the checkpoint "
+                "from a backup or a savepoint. Nothing was written.",
+            ) from error
 
     return text
 

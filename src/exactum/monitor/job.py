@@ -291,7 +291,7 @@ def _add_open(
 
 def _size(place: QueryPlace, batch_id: int) -> int | None:
     """How many offsets the batch reads; None where its begin is not on record."""
-    read = offset_log.reader(place.files.read)
+    read = offset_log.reader(place.files.read, place.checkpoint)
     try:
         offsets = offset_log.source_offsets(read, batch_id, place.checkpoint)
     except ExactumError:  # Spark has forgotten it

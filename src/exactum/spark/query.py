@@ -92,7 +92,7 @@ class Run:
     @cached_property
     def read(self) -> offset_log.ReadText:
         """Reads below the checkpoint, wherever it lies."""
-        return offset_log.reader(self._small_files.read)
+        return offset_log.reader(self._small_files.read, self.checkpoint)
 
     @cached_property
     def _small_files(self) -> Storage | HadoopFiles:

@@ -130,7 +130,8 @@ class Shown:
         """The end of the last batch that is done, of all partitions of all Kafka sources. Empty
         before the first, and where Spark removes its files while they are read.
         """
-        text = reader(Folder(self.checkpoint).read)(f"offsets/{self.done()}")
+        read = reader(Folder(self.checkpoint).read, str(self.checkpoint))
+        text = read(f"offsets/{self.done()}")
         ends = () if text is None else parse(text, f"{self.checkpoint}/offsets")
         return {at: offset for end in ends for at, offset in from_json(end).items()}
 

@@ -157,7 +157,8 @@ class ConnectRun:
     def sources(self) -> Sequence[RunningSource]:
         """None where they are not as many as Spark logs offsets of: a view has more."""
         last = highest_batch(self._files.names, OFFSETS)
-        text = None if last is None else reader(self._files.read)(f"offsets/{last}")
+        read = reader(self._files.read, self._files.where)
+        text = None if last is None else read(f"offsets/{last}")
         lines = () if text is None else parse(text, self._files.where)
         return self._sources if len(lines) == len(self._sources) else ()
 
