@@ -22,6 +22,7 @@ from exactum.checkpoint.query_place import place_of
 from exactum.checkpoint.request_file import ask, is_asked, stop
 from exactum.checkpoint.run_file import RunFile, living, request_name
 from exactum.checkpoint.savepoint.create import create
+from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.protocol.model import Decision, SourceOffsets
 from exactum.spark.query import Batch
@@ -211,6 +212,18 @@ def test_a_folder_of_decisions_that_is_not_used_any_more(
     # The way out: the query has finished it.
     complete(Folder(checkpoint), 2)
     assert create(str(checkpoint), tmp_path / "second").batch_id == 2
+
+
+def test_a_place_that_cannot_be_made(checkpoint: Path, tmp_path: Path) -> None:
+    """The command fails, and no query: nobody is told to start one."""
+    create(str(checkpoint), tmp_path / "savepoint")
+    for command in (
+        lambda: create(str(checkpoint), "/proc/nowhere/savepoint"),
+        lambda: restore(tmp_path / "savepoint", "/proc/nowhere/moved", Identity.SAME),
+    ):
+        with raised(Unavailable, "/proc/nowhere", "repeat the command") as told:
+            command()
+        assert "Start the query" not in str(told.value)
 
 
 def test_a_folder_of_decisions_that_is_used(checkpoint: Path, tmp_path: Path) -> None:

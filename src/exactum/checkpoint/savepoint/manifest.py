@@ -35,16 +35,18 @@ AT_ONCE = 8
 
 @contextlib.contextmanager
 def writing(place: str) -> Iterator[None]:
-    """What is refused on the way to ``place`` is one clear error.
+    """What fails on the way to ``place`` is one clear error of a command. A folder's own speaks of
+    a query that is to be started again.
 
     Raises:
-        Unavailable: no room, no right, a file where a folder should be.
+        Unavailable: no room, no right, a file where a folder should be, no answer.
     """
     try:
         yield
-    except OSError as error:
+    except (OSError, Unavailable) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
         raise Unavailable(
-            f"{place} could not be written: {error}. Look at the room and the rights there and "
+            f"{place} could not be made: {cause}. Look at the room and the rights there and "
             "repeat the command, or give another place."
         ) from error
 

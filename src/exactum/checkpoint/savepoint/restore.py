@@ -110,13 +110,24 @@ def restore(
     original, begun = None, None
     if identity is Identity.SAME and not original_is_gone:
         original, begun = _original(manifest, place)
-    if begun is None:
-        begun = Retirement(place.where, manifest.id)
-        if original is not None:
-            _refuse_unless_at_rest(original, manifest)
-        fork_id = str(uuid.uuid4()) if identity is Identity.FORK else None
-        with writing(place.where):
+    with writing(place.where):
+        if begun is None:
+            begun = Retirement(place.where, manifest.id)
+            if original is not None:
+                _refuse_unless_at_rest(original, manifest)
+            fork_id = str(uuid.uuid4()) if identity is Identity.FORK else None
             _build(source, manifest, place, fork_id)
+        _end(manifest, place, original, begun)
+    return Restored(place.where, query_id_of(place) or "", manifest.batch_id)
+
+
+def _end(manifest: Manifest, place: Storage, original: Storage | None, begun: Retirement) -> None:
+    """The copy is made: retire the original, if there is one, and take the last step.
+
+    Raises:
+        CheckpointRefused: the original has gone on, or another command was faster.
+        OSError, Unavailable, SettingRefused: a storage failed.
+    """
     ended = f"{RESTORING}/{ENDED}"
     try:
         if original is not None:
@@ -132,7 +143,6 @@ def restore(
         if place.create_if_absent(ended, TAKEN_BACK) and original is not None:
             reinstate(original, begun)
         raise
-    return Restored(place.where, query_id_of(place) or "", manifest.batch_id)
 
 
 def _occupied(place: Storage) -> CheckpointRefused:
