@@ -95,32 +95,56 @@ def test_a_damaged_one_is_refused(
     refused(savepoint, said)
 
 
-def one_version(partition: Path, version: int) -> None:
-    for path in partition.glob(f"{version}[._]*"):  # in format 2 an id stands between
+def one_version(damaged: Path, version: int) -> None:
+    for path in (damaged / "state/0/1").glob(f"{version}[._]*"):  # an id stands between
         path.unlink()
 
 
-def one_partition(partition: Path, version: int) -> None:
-    shutil.rmtree(partition)
+def one_partition(damaged: Path, version: int) -> None:
+    shutil.rmtree(damaged / "state/0/1")
+
+
+def empty_change(damaged: Path, version: int) -> None:
+    next((damaged / "state/0/1").glob(f"{version}_*.changelog")).write_bytes(b"")
+
+
+def one_operator(damaged: Path, version: int) -> None:
+    shutil.rmtree(damaged / "state/0")
+
+
+def all_state(damaged: Path, version: int) -> None:
+    shutil.rmtree(damaged / "state")
+
+
+def description(damaged: Path, version: int) -> None:
+    shutil.rmtree(damaged / "state/0/_metadata")
+
+
+def offsets(damaged: Path, version: int) -> None:
+    (damaged / "offsets" / str(version - 1)).write_bytes(b"\x00\xff" * 40)
 
 
 LOSSES = {
-    one_version: "version",
-    one_partition: "partition",
+    one_version: ("SAVEPOINT_DAMAGED", "version"),
+    one_partition: ("SAVEPOINT_DAMAGED", "partition"),
+    empty_change: ("SAVEPOINT_DAMAGED", "version"),
+    one_operator: ("SAVEPOINT_DAMAGED", "state/0"),
+    all_state: ("SAVEPOINT_DAMAGED", "state/0"),
+    description: ("SAVEPOINT_DAMAGED", "state/0/_metadata"),
+    offsets: ("CHECKPOINT_DAMAGED", "no text"),
 }
 
 
-@pytest.mark.parametrize(
-    ("lose", "said"), LOSSES.items(), ids=lambda value: getattr(value, "__name__", "")
-)
+@pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
 def test_a_damaged_checkpoint_makes_no_savepoint(
-    checkpoint: Path, tmp_path: Path, lose: Callable[[Path, int], None], said: str
+    checkpoint: Path, tmp_path: Path, lose: Callable[[Path, int], None]
 ) -> None:
-    """State that is not all there is found when the savepoint is made, not when it is needed."""
+    """What is not all there is found when the savepoint is made, not when it is needed."""
     damaged = tmp_path / "damaged"
     shutil.copytree(checkpoint, damaged)
-    lose(damaged / "state" / "0" / "1", last_batch(damaged) + 1)
-    with raised(CheckpointRefused, "SAVEPOINT_DAMAGED", damaged, said):
+    lose(damaged, last_batch(damaged) + 1)
+    code, said = LOSSES[lose]
+    with raised(CheckpointRefused, code, damaged, said):
         create(str(damaged), tmp_path / "savepoint")
     assert [path.name for path in tmp_path.iterdir()] == ["damaged"]
 

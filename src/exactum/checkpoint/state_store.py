@@ -128,13 +128,15 @@ class Store:
         return [*tables, *logs]
 
 
-def stores(files: Storage, operator: str, paths: Iterable[str], ids: Ids) -> Iterator[Store]:
+def stores(files: Storage, operator: str, sizes: Mapping[str, int], ids: Ids) -> Iterator[Store]:
     """The stores of one stateful operator: one for each partition, or several (a stream-stream join
-    has four). ``operator`` is its folder, ``paths`` all that is in the checkpoint, ``ids`` those of
-    the operator, of all its stores.
+    has four). ``operator`` is its folder, ``sizes`` has all files in the checkpoint with their
+    bytes, ``ids`` are those of the operator, of all its stores.
     """
     inside: dict[tuple[int, str], set[str]] = defaultdict(set)
-    for path in paths:
+    for path, size in sizes.items():
+        if not size and "/logs/" not in path:  # what is empty was lost; a log of RocksDB's may be
+            continue
         parts = path.removeprefix(f"{operator}/").split("/")
         if path.startswith(f"{operator}/") and len(parts) > 1 and parts[0].isdigit():
             for depth in (1, 2):  # of the partition, and of a store within it
@@ -144,6 +146,12 @@ def stores(files: Storage, operator: str, paths: Iterable[str], ids: Ids) -> Ite
     for (partition, folder), own in sorted(inside.items()):
         if any(VERSION_FILE.fullmatch(path[len(folder) + 1 :]) for path in own):
             yield Store(files, folder, frozenset(own), partition, ids)
+
+
+def ids_of_version(version: int, paths: Iterable[str]) -> frozenset[str]:
+    """The ids in the names of these files of state stores that are of this version."""
+    named = (VERSION_FILE.fullmatch(path.rpartition("/")[2]) for path in paths)
+    return frozenset(one[2] for one in named if one is not None and int(one[1]) == version)
 
 
 def _name(text: str) -> str:

@@ -27,7 +27,7 @@ from exactum.checkpoint.layout import (
 from exactum.checkpoint.offset_log import COMMITS, OFFSETS
 from exactum.checkpoint.query_place import METADATA, query_id_of
 from exactum.checkpoint.query_record import IN_CHECKPOINT, record_of
-from exactum.checkpoint.state_store import Ids, Vanished, stores
+from exactum.checkpoint.state_store import Ids, Vanished, ids_of_version, stores
 from exactum.errors import CheckpointRefused, ExactumError
 from exactum.files.slot_log import HIGHEST_FLOOR, floor_of, slots
 from exactum.storage.storage import Storage
@@ -149,11 +149,17 @@ def cut_at(files: Storage, batch_id: int) -> Cut:
     chosen = [METADATA, f"{OFFSETS}/{batch_id}", f"{COMMITS}/{batch_id}"]
     if batch_id > 0:
         chosen.append(f"{OFFSETS}/{batch_id - 1}")
-    offsets = _text(files, f"{OFFSETS}/{batch_id}")
+    offsets = offset_log.reader(files.read, files.where)(f"{OFFSETS}/{batch_id}")
+    if offsets is None:
+        raise Vanished(f"{files.where}/{OFFSETS}/{batch_id}")
+    ids = _state_ids(files, batch_id)
+    # Those that have state in epoch N are named by its commit, and found here: both have to be.
+    numbers = {number for number, versions in ids.items() if batch_id + 1 in versions}
+    numbers |= {int(p[1]) for p in map(_OF_OPERATOR.match, sizes) if p is not None}
     operators: list[Operator] = []
-    for number in sorted({int(p[1]) for p in map(_OF_OPERATOR.match, sizes) if p is not None}):
-        ids = _state_ids(files, str(number), batch_id)
-        found, paths = _operator(files, sizes, number, ids, (batch_id, _partitions(offsets)))
+    for number in sorted(numbers):
+        wanted = batch_id, _partitions(offsets)
+        found, paths = _operator(files, sizes, number, ids.get(number, {}), wanted)
         operators.append(found)
         chosen.extend(paths)
     for path in sizes:
@@ -174,11 +180,11 @@ def cut_at(files: Storage, batch_id: int) -> Cut:
     )
 
 
-def _text(files: Storage, path: str) -> str:
+def _read(files: Storage, path: str) -> bytes:
     content = files.read(path)
     if content is None:
         raise Vanished(f"{files.where}/{path}")
-    return content.decode()
+    return content
 
 
 def _operator(
@@ -186,6 +192,9 @@ def _operator(
 ) -> tuple[Operator, list[str]]:
     """The state of one operator, and its files. ``wanted``: of which epoch, and the partitions that
     it has since.
+
+    Raises:
+        CheckpointRefused, Vanished: see ``cut_at``.
     """
     batch_id, shuffle_partitions = wanted
     folder = f"{STATE}/{number}"
@@ -197,7 +206,7 @@ def _operator(
         if own is None:
             if store.partition >= shuffle_partitions:  # of a time when there were more partitions
                 continue
-            raise Vanished(f"version {batch_id + 1} of the state store {store.folder}")
+            raise Vanished(f"a whole version {batch_id + 1} of the state store {store.folder}")
         chosen.extend(own)
         partitions.add(store.partition)
         count += 1
@@ -209,29 +218,33 @@ def _operator(
         and any(part.startswith("_") for part in path.split("/")[2:-1])
     ]
     chosen.extend(path for path in special if _is_saved(path, batch_id))
-    described = [path for path in special if path.startswith(f"{folder}/_metadata/")]
+    described = [path for path in chosen if path.startswith(f"{folder}/_metadata/")]
+    if not described:  # Spark writes them before the first batch of a run
+        raise Vanished(f"the description of the state, {folder}/_metadata,")
     name, known = _described(files, described)
-    if known and len(partitions) not in known | {shuffle_partitions}:
+    lost = ids.get(batch_id + 1, frozenset()) - ids_of_version(batch_id + 1, chosen)
+    if lost or len(partitions) not in known | {shuffle_partitions}:
         raise Vanished(f"a partition of the state {folder}, of which there are {len(partitions)}")
     return Operator(number, name, len(partitions), count, size), chosen
 
 
-def _state_ids(files: Storage, operator: str, batch_id: int) -> Ids:
-    """Of the versions of an operator's state up to that after ``batch_id``, as far as Spark's
-    commit log reaches back: the ids of all its stores, in checkpoint format 2.
+def _state_ids(files: Storage, batch_id: int) -> dict[int, dict[int, frozenset[str]]]:
+    """By operator, of the versions of its state up to that after ``batch_id``, as far as Spark's
+    commit log reaches back: the ids of all its stores. Empty in checkpoint format 1.
 
     Raises:
         CheckpointRefused: what it says of ``batch_id`` is damaged.
     """
-    found: dict[int, frozenset[str]] = {}
+    found: dict[int, dict[int, frozenset[str]]] = {}
     for done in offset_log.batches(files.names, COMMITS):
         if done > batch_id:
             continue
         path = f"{COMMITS}/{done}"
         try:
-            value = json.loads(_text(files, path).splitlines()[1]).get("stateUniqueIds") or {}
-            if operator in value:
-                found[done + 1] = frozenset(one for ids in value[operator] for one in ids)
+            value = json.loads(_read(files, path).splitlines()[1]).get("stateUniqueIds") or {}
+            for operator, partitions in value.items():
+                ids = frozenset(one for ids in partitions for one in ids)
+                found.setdefault(int(operator), {})[done + 1] = ids
         except Vanished:  # Spark has forgotten it meanwhile
             continue
         except (ValueError, IndexError, TypeError, AttributeError) as error:
@@ -270,13 +283,11 @@ def _epoch_of(path: str) -> int:
 
 
 def _described(files: Storage, paths: Iterable[str]) -> tuple[str, set[int]]:
-    """What Spark's own metadata say: its name, and in how many partitions it is or was. Empty where
-    there are none.
-    """
+    """What Spark's own metadata say: its name, and in how many partitions it is or was."""
     name, partitions = "", set()
     for path in sorted(paths):
         try:
-            value = json.loads(_text(files, path).partition("\n")[2])
+            value = json.loads(_read(files, path).partition(b"\n")[2])
             name = str(value["operatorInfo"]["operatorName"])
             partitions |= {int(store["numPartitions"]) for store in value["stateStoreInfo"]}
         except (ValueError, KeyError, TypeError) as error:
