@@ -12,8 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from exactum.checkpoint.layout import DECISIONS
 from exactum.checkpoint.savepoint.create import create
 from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.files.slot_log import slot_name
 from exactum.ops import cli
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
@@ -120,6 +122,25 @@ def description(damaged: Path, version: int) -> None:
     shutil.rmtree(damaged / "state/0/_metadata")
 
 
+def newest_decision(damaged: Path, version: int) -> None:
+    (damaged / DECISIONS / slot_name(version - 1, 1)).unlink(missing_ok=True)
+    (damaged / DECISIONS / slot_name(version - 1, 0)).unlink()
+
+
+def decision_of_another(damaged: Path, version: int) -> None:
+    newest, before = (damaged / DECISIONS / slot_name(version - n, 0) for n in (1, 2))
+    newest.write_bytes(before.read_bytes())
+
+
+def all_decisions(damaged: Path, version: int) -> None:
+    shutil.rmtree(damaged / DECISIONS)
+    (damaged / "offsets" / str(version)).unlink(missing_ok=True)  # else it is in doubt
+
+
+def log_id(damaged: Path, version: int) -> None:
+    (damaged / DECISIONS / "log-id").write_bytes(b"\x00\xff")
+
+
 def offsets(damaged: Path, version: int) -> None:
     (damaged / "offsets" / str(version - 1)).write_bytes(b"\x00\xff" * 40)
 
@@ -131,6 +152,10 @@ LOSSES = {
     one_operator: ("SAVEPOINT_DAMAGED", "state/0"),
     all_state: ("SAVEPOINT_DAMAGED", "state/0"),
     description: ("SAVEPOINT_DAMAGED", "state/0/_metadata"),
+    newest_decision: ("DECISION_LOG_DAMAGED", "no COMMIT"),
+    decision_of_another: ("DECISION_LOG_DAMAGED", "damaged"),
+    all_decisions: ("DECISION_LOG_OTHER", "empty"),
+    log_id: ("DECISION_LOG_OTHER", "in the checkpoint"),
     offsets: ("CHECKPOINT_DAMAGED", "no text"),
 }
 
@@ -139,7 +164,9 @@ LOSSES = {
 def test_a_damaged_checkpoint_makes_no_savepoint(
     checkpoint: Path, tmp_path: Path, lose: Callable[[Path, int], None]
 ) -> None:
-    """What is not all there is found when the savepoint is made, not when it is needed."""
+    """What is not all there, of the state or of the decisions, is found when the savepoint is made,
+    not when it is needed.
+    """
     damaged = tmp_path / "damaged"
     shutil.copytree(checkpoint, damaged)
     lose(damaged, last_batch(damaged) + 1)

@@ -33,7 +33,15 @@ from tests.kit.errors import raised
 from tests.kit.files.s3_server import s3_server
 from tests.kit.python import python
 from tests.kit.query_record import damage, note
-from tests.kit.savepoint.stateless import QUERY, Driver, complete, decide, make_checkpoint, plan
+from tests.kit.savepoint.stateless import (
+    QUERY,
+    Driver,
+    complete,
+    decide,
+    log_of,
+    make_checkpoint,
+    plan,
+)
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 RUN = "1a" * 8
@@ -195,7 +203,7 @@ def test_decisions_that_lie_elsewhere(checkpoint: Path, tmp_path: Path) -> None:
         create(str(checkpoint), tmp_path / "second")
 
 
-@pytest.mark.parametrize("place", ["postgresql://db/decisions", "/data/decisions", "damaged"])
+@pytest.mark.parametrize("place", ["postgresql://db/decisions", "/data/decisions"])
 def test_a_folder_of_decisions_that_is_not_used_any_more(
     checkpoint: Path, tmp_path: Path, place: str
 ) -> None:
@@ -203,8 +211,6 @@ def test_a_folder_of_decisions_that_is_not_used_any_more(
     decided there: no savepoint of what may be, and none that says it holds the decisions.
     """
     note(checkpoint, QUERY, decision_log=place)
-    if place == "damaged":
-        damage(checkpoint)
     assert create(str(checkpoint), tmp_path / "savepoint").decision_log == "elsewhere"
     plan(Folder(checkpoint), 2)
     with raised(CheckpointRefused, "SAVEPOINT_TOO_EARLY", checkpoint, "decision log"):
@@ -212,6 +218,14 @@ def test_a_folder_of_decisions_that_is_not_used_any_more(
     # The way out: the query has finished it.
     complete(Folder(checkpoint), 2)
     assert create(str(checkpoint), tmp_path / "second").batch_id == 2
+
+
+def test_a_damaged_record_of_the_query(checkpoint: Path, tmp_path: Path) -> None:
+    """Nobody can tell where its decisions are, and nobody could restore a savepoint of it."""
+    note(checkpoint, QUERY)
+    damage(checkpoint)
+    with raised(CheckpointRefused, "CHECKPOINT_DAMAGED", checkpoint, "query/"):
+        create(str(checkpoint), tmp_path / "savepoint")
 
 
 def test_a_place_that_cannot_be_made(checkpoint: Path, tmp_path: Path) -> None:
@@ -243,7 +257,7 @@ def test_records_of_later_epochs_stay_behind(checkpoint: Path, tmp_path: Path) -
     control.mkdir(parents=True)
     for name in (f"{1:020d}-{RUN}.json", f"{2:020d}-{RUN}.json", ".hidden.tmp"):
         (control / name).touch()
-    note(checkpoint, QUERY, log_id="a")
+    note(checkpoint, QUERY, log_id=log_of(Folder(checkpoint)).log_id())
     plan(Folder(checkpoint), 2)
     made = create(str(checkpoint), tmp_path / "savepoint")
     names = {file.path for file in made.files}

@@ -8,6 +8,7 @@ later epochs and of runs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -25,11 +26,12 @@ from exactum.checkpoint.layout import (
     STAGING,
 )
 from exactum.checkpoint.offset_log import COMMITS, OFFSETS
-from exactum.checkpoint.query_place import METADATA, query_id_of
+from exactum.checkpoint.query_place import METADATA, QueryPlace, query_id_of
 from exactum.checkpoint.query_record import IN_CHECKPOINT, record_of
 from exactum.checkpoint.state_store import Ids, Vanished, ids_of_version, stores
-from exactum.errors import CheckpointRefused, ExactumError
+from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken
 from exactum.files.slot_log import HIGHEST_FLOOR, floor_of, slots
+from exactum.protocol.resolve import commit_in_force
 from exactum.storage.storage import Storage
 
 STATE = "state"
@@ -149,6 +151,7 @@ def cut_at(files: Storage, batch_id: int) -> Cut:
     chosen = [METADATA, f"{OFFSETS}/{batch_id}", f"{COMMITS}/{batch_id}"]
     if batch_id > 0:
         chosen.append(f"{OFFSETS}/{batch_id - 1}")
+    _refuse_lost_decision(files, batch_id)
     offsets = offset_log.reader(files.read, files.where)(f"{OFFSETS}/{batch_id}")
     if offsets is None:
         raise Vanished(f"{files.where}/{OFFSETS}/{batch_id}")
@@ -178,6 +181,38 @@ def cut_at(files: Storage, batch_id: int) -> Cut:
         operators=tuple(operators),
         files=tuple(sorted(set(chosen))),
     )
+
+
+def _refuse_lost_decision(files: Storage, batch_id: int) -> None:
+    """Where the query's record says that this epoch is decided in its checkpoint, the log is the
+    query's own, and has the COMMIT. What is pruned was there.
+
+    Raises:
+        CheckpointRefused: it is not so, or nobody can tell.
+    """
+    place = QueryPlace(files, query_id_of(files) or "")
+    record = place.record()
+    if record.decision_log != IN_CHECKPOINT:
+        return
+    noted = record.noted
+    last = noted.last(batch_id + 1)
+    with contextlib.closing(place.open_log()) as log:
+        if last is None or not (noted.first or 0) <= batch_id <= last:
+            return
+        try:
+            if commit_in_force(log.read(batch_id)) is not None:
+                return
+            lost = (
+                f"{place} has no COMMIT of epoch {batch_id} on record, and Spark has finished it: "
+                "the record is gone. Restore the checkpoint whole."
+            )
+        except InvariantBroken as error:
+            lost = str(error)
+        except CheckpointRefused as error:
+            if error.code == "LOG_PRUNED":
+                return
+            raise
+    raise CheckpointRefused("DECISION_LOG_DAMAGED", f"{lost} Nothing was written.")
 
 
 def _read(files: Storage, path: str) -> bytes:
