@@ -153,10 +153,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'exactum' has no attribute {name!r}")
     if _WHERE.get(name, "").startswith("exactum.spark."):
         require_pyspark()
-    if (
-        "EXACTUM_SUPERVISOR" in os.environ
-    ):  # started by `exactum run`, which has to hear how this process ends
-        importlib.import_module("exactum.spark.supervised.process").current()
     if name in _MODULES:
         return importlib.import_module(f"exactum.{name}")
     try:
@@ -172,3 +168,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+if "EXACTUM_SUPERVISOR" in os.environ:
+    # Started by `exactum run`: each has to hear how the other ends, whatever the script does next.
+    importlib.import_module("exactum.spark.supervised.process").current()

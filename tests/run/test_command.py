@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from exactum.ops.cli import main
 from tests.kit.run.run_command import Command
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.slow
 
@@ -268,14 +269,12 @@ time.sleep(60)
 )
 def test_a_failed_script_whose_threads_go_on(tmp_path: Path, begin: str) -> None:
     """Its main thread has ended with an error; a thread of its own would keep it for ever, and
-    nobody would start it again.
+    nobody would start it again. It has used nothing of exactum.
     """
     program = f"""{COUNTED}
 import threading, time
 from concurrent.futures import ThreadPoolExecutor
 from exactum.errors import Unavailable
-from exactum.spark.supervised import process
-process.current()
 if life == 1:
     sys.exit(0)
 {begin}
@@ -348,6 +347,17 @@ time.sleep(400)
         assert "Traceback" not in run.log
         for pid in run.pids():
             run.signal_session(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("begins", ["import exactum", "from exactum.errors import Unavailable"])
+def test_a_script_without_queries_that_is_left_alone_ends(tmp_path: Path, begins: str) -> None:
+    """The supervisor is killed while the script, which has only imported exactum, does something else."""
+    program = f"import time\n{begins}\ntime.sleep(0.5)\nprint('ready', flush=True)\ntime.sleep(300)"
+    with command(tmp_path, program) as run:
+        run.says("ready")
+        run.signal(signal.SIGKILL)
+        run.until_gone(run.pids()[0], WAIT_MAX_S)
+    assert "exactum run is gone" in run.log
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The script's side of ``exactum run``: one life of a script that is started again when it dies.
 
-    a name of exactum --joins--> start(...) --waits for its turn--> runs, beats, tells
+    import exactum --joins--> start(...) --waits for its turn--> runs, beats, tells
     --stop--> the script ends
 
 The script needs no change. Where no supervisor has started it there is no life, and nothing here
@@ -16,6 +16,7 @@ import logging
 import os
 import queue
 import re
+import signal
 import socket
 import sys
 import threading
@@ -50,7 +51,10 @@ TURN_POLL_S = 0.2
 OVER_S = 15.0
 """How long other threads of a script go on after its main thread has ended with an error."""
 OVER_STOP_TIMEOUT_S = 60.0
-"""How long the epochs at hand may take then."""
+"""How long the epochs at hand may take then; and the script to end behind its queries, where no
+supervisor ends it."""
+KILL_AFTER_S = 10.0
+"""How long after SIGTERM follows SIGKILL."""
 READ_BYTES = 1 << 16
 
 
@@ -236,12 +240,26 @@ class SupervisedProcess:
         if open_queries.stopping.is_set():
             return
         open_queries.stopping.set()
-        if not self.turn.is_set():
-            return
-        self.report("stopped", queries=_stopped(logging.WARNING))
+        has_turn, queries = self.turn.is_set(), 0
+        if has_turn:
+            queries = _stopped(logging.WARNING)
+            self.report("stopped", queries=queries)
+        # Who waits for its turn ends by itself, or at its start(...).
+        ends_s = time.monotonic() + (OVER_STOP_TIMEOUT_S if queries or not has_turn else 0.0)
         while True:
             time.sleep(STOP_AGAIN_S)
-            _stopped(logging.DEBUG)
+            if has_turn:
+                _stopped(logging.DEBUG)
+            if self.orphaned.is_set() and time.monotonic() >= ends_s:
+                _end_orphan()
+
+
+def _end_orphan() -> None:
+    """As the supervisor would end a script whose queries are stopped, and that goes on."""
+    logger.warning("exactum run is gone, and no query is left: this script ends by SIGTERM")
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(KILL_AFTER_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _encoded(message: ChannelMessage) -> bytes:
