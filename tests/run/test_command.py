@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from exactum.ops.cli import main
+from exactum.ops.run.stopping import Signals
 from tests.kit.run.run_command import Command
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -319,12 +320,20 @@ def test_a_second_signal(tmp_path: Path) -> None:
     assert "is killed" in run.log
 
 
+def test_a_terminal_that_hangs_up_several_times_is_one_signal() -> None:
+    """A second one would end the script at once."""
+    with Signals() as signals:
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM, signal.SIGHUP):
+            signal.raise_signal(number)
+        assert signals.taken() == 2
+
+
 def test_a_stop_while_nothing_runs(tmp_path: Path) -> None:
-    """Between two lives a signal ends it at once."""
+    """Between two lives a signal ends it at once, also that of a terminal which is closed."""
     options = ["--restart-delay", "1 h"]
     with command(tmp_path, "raise SystemExit(1)", *options) as run:
         run.says("started again in 3600.0 s")
-        run.signal(signal.SIGTERM)
+        run.signal(signal.SIGHUP)
         assert run.ends(40) == 0
 
 
@@ -367,6 +376,7 @@ def test_a_script_without_queries_that_is_left_alone_ends(tmp_path: Path, begins
         (["--restart-attempts", "-1"], "-1"),
         (["--standby", "--standby-timeout", "0 s"], "at least 2 s"),
         (["--standby", "--standby-timeout", "1900 ms"], "at least 2 s"),
+        (["--restart-delay", "10 s", "--restart-delay-max", "1 s"], "shorter than --restart-delay"),
         (["--listen", "here:there"], "[HOST:]PORT"),
         (["--submit", "no-such-submit --master local"], "'no-such-submit'"),
         (["--submit", ""], "no program ''"),

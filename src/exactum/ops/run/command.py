@@ -41,8 +41,7 @@ class RunCommand(click.Command):
 @click.option(
     "--restart-delay-max",
     type=duration,
-    default="1 min",
-    show_default=True,
+    show_default="1 min, or --restart-delay where that is longer",
     help="The longest delay. After an hour without a death the first one comes next.",
 )
 @click.option(
@@ -72,7 +71,7 @@ class RunCommand(click.Command):
     type=duration,
     default="60 s",
     show_default=True,
-    help="How long the epochs at hand may take after SIGTERM or Ctrl-C.",
+    help="How long the epochs at hand may take after SIGTERM, SIGHUP or Ctrl-C.",
 )
 @click.option(
     "--listen",
@@ -89,7 +88,7 @@ def run(
     arguments: tuple[str, ...],
     submit: str | None,
     restart_delay: float,
-    restart_delay_max: float,
+    restart_delay_max: float | None,
     restart_attempts: int | None,
     start_attempts: int,
     standby: bool,
@@ -99,12 +98,13 @@ def run(
 ) -> None:
     """Keep an ordinary PySpark SCRIPT running: start it again when it dies.
 
-    Give the script's own arguments after "--". SIGTERM or Ctrl-C stops its queries after their
-    epochs. A query that was fenced or refused is not started again. Ends with status 0 when the
-    script is done or was stopped, 1 when it is not started again because it failed too often (or
-    did not stop in time), 3 when it must not be.
+    Give the script's own arguments after "--". SIGTERM, SIGHUP or Ctrl-C stops its queries after
+    their epochs. A query that was fenced or refused is not started again. Ends with status 0 when
+    the script is done or was stopped, 1 when it is not started again because it failed too often
+    (or did not stop in time), 2 when the command is wrong, 3 when the script must not be started
+    again.
     """
-    from exactum.ops.run.plan import Plan, refuse_short_timeout
+    from exactum.ops.run.plan import Plan, longest_delay_s, refuse_short_timeout
     from exactum.ops.run.restart import Restarts
     from exactum.ops.run.run_display import RunDisplay
     from exactum.ops.run.script_facts import ScriptFacts
@@ -114,6 +114,7 @@ def run(
 
     if standby:
         refuse_short_timeout(standby_timeout)
+    longest_s = longest_delay_s(restart_delay, restart_delay_max)
     command = (sys.executable, str(script), *arguments)
     if submit is not None:
         command = submitted(submit, script, arguments)
@@ -129,6 +130,6 @@ def run(
             stop_timeout_s=stop_timeout,
             start_attempts=start_attempts,
         )
-        restarts = Restarts(restart_delay, restart_delay_max, restart_attempts)
+        restarts = Restarts(restart_delay, longest_s, restart_attempts)
         status = Supervisor(plan, restarts, facts, say=view.say).run()
     sys.exit(status.value)

@@ -14,6 +14,8 @@ query has begun: a starting JVM takes all the processors it gets, and the active
 STANDBY_LAST_S = 60.0
 """Where no query has begun so long after its turn, one is started all the same."""
 STANDBY_AGAIN_S = 10.0
+LONGEST_DELAY_S = 60.0
+"""The longest restart delay where none is given."""
 STANDBY_TIMEOUT_MIN_S = 2.0
 """Four beats. A script that is well has been silent for one, and for more on a busy machine."""
 KILL_AFTER_S = 10.0
@@ -57,6 +59,21 @@ def refuse_short_timeout(standby_timeout_s: float) -> None:
             "heard of every half second, and would be replaced again and again. Give at least "
             f"{STANDBY_TIMEOUT_MIN_S:g} s. Nothing was started.",
         )
+
+
+def longest_delay_s(delay_s: float, given_s: float | None) -> float:
+    """Of the delays before a restart, whose first one is ``delay_s``.
+
+    Raises:
+        SettingRefused: the longest is shorter than the first.
+    """
+    if given_s is not None and given_s < delay_s:
+        raise SettingRefused(
+            "COMMAND_ARGUMENT",
+            f"--restart-delay-max of {given_s:g} s is shorter than --restart-delay of {delay_s:g} "
+            "s. Give at least as much, or the same for a fixed delay. Nothing was started.",
+        )
+    return max(delay_s, LONGEST_DELAY_S) if given_s is None else given_s
 
 
 def standby_due_s(turn_s: float, began_s: float | None) -> float:

@@ -28,10 +28,9 @@ class GiveUp:
 
 @dataclass
 class Restarts:
-    """The first delay is ``delay_s``, each further one half as long again, up to ``delay_max_s``
-    (a shorter one means: always ``delay_s``). ``attempts`` is how many failures in a row are
-    followed by a restart; None: all. The time without failure counts from the end of the last
-    delay.
+    """The first delay is ``delay_s``, each further one half as long again, up to ``delay_max_s``.
+    ``attempts`` is how many failures in a row are followed by a restart; None: all. The time
+    without failure counts from the end of the last delay.
     """
 
     delay_s: float = 1.0

@@ -18,10 +18,13 @@ class Signals:
 
     def __init__(self) -> None:
         self._noted: list[int] = []
+        self._had_any = False
         self._before: Mapping[signal.Signals, Any] = {}
 
     def __enter__(self) -> Signals:
-        numbers = signal.SIGINT, signal.SIGTERM
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+            numbers.append(signal.SIGHUP)
         self._before = {number: signal.signal(number, self._note) for number in numbers}
         return self
 
@@ -30,7 +33,10 @@ class Signals:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._noted.append(number)
+        # A terminal that is closed may send several: only another signal is a second one.
+        if number != signal.SIGHUP or not self._had_any:
+            self._noted.append(number)
+        self._had_any = True
 
     def taken(self) -> int:
         """How many have come since the last call."""
