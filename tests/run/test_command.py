@@ -73,9 +73,6 @@ def test_a_script_that_dies_is_started_again(tmp_path: Path, end: str) -> None:
     assert lives(tmp_path) == 3
 
 
-SPARKS = 'RuntimeError("Query q terminated with exception: {}")'
-
-
 @pytest.mark.variants(2)
 @pytest.mark.parametrize(
     ("error", "status", "said"),
@@ -84,15 +81,13 @@ SPARKS = 'RuntimeError("Query q terminated with exception: {}")'
         ('exactum.errors.Unavailable("why")', 0, "Unavailable: why"),
         ('exactum.errors.Fenced("why")', 3, "Fenced: why"),
         ('exactum.errors.EpochAborted("why")', 0, "EpochAborted: why"),
-        (SPARKS.format("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update"), 3, "Fenced: Spark"),
-        (SPARKS.format("Multiple streaming queries are concurrently using file:/x"), 3, "Fenced"),
     ],
 )
 def test_the_error_that_ends_a_script_decides(
     tmp_path: Path, error: str, status: int, said: str
 ) -> None:
-    """One that halts or fences, also by Spark's own word that another run was first, ends it with
-    status 3; one that only voids the attempt is followed by another life. The reason is said.
+    """One that halts or fences ends it with status 3; one that only voids the attempt is followed by
+    another life. The reason is said.
     """
     program = f"{COUNTED}\nimport exactum\nexactum.KafkaSink\nif life == 0: raise {error}"
     with command(tmp_path, program, *AT_ONCE) as run:
@@ -150,6 +145,29 @@ def test_an_unknown_failure_at_the_same_batch_ends_three_lives(
         assert run.ends() == status
     assert lives(tmp_path) == counted
     assert ("so ended 3 lives at one micro-batch" in run.log) is (status == 3)
+
+
+@pytest.mark.variants(1)
+@pytest.mark.parametrize(
+    ("word", "is_older"),
+    [
+        ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", False),
+        ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", True),
+        ("Multiple streaming queries are concurrently using file:/x", True),
+    ],
+)
+def test_of_two_runs_sparks_logs_end_the_older_one(
+    tmp_path: Path, word: str, is_older: bool
+) -> None:
+    """Spark finds another run's files: who was at work ends with status 3; who has just begun, beside
+    an older one, is started again.
+    """
+    completes = "script.report_event(events.EpochCompleted(query_id, 0, 'i', 0, 1, 1, dict()))"
+    body = f"{completes if is_older else ''}\nif life == 0: raise RuntimeError(failed + {word!r})"
+    with command(tmp_path, f"{UNKNOWN}\n{body}", *AT_ONCE) as run:
+        assert run.ends() == (3 if is_older else 0)
+    assert lives(tmp_path) == (1 if is_older else 2)
+    assert ("with Fenced: Spark" in run.log) is is_older
 
 
 SLOW_END = f"""{COUNTED}

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from exactum import events
-from exactum.errors import ExactumError, Fenced, Unavailable
+from exactum.errors import EpochAborted, ExactumError, Fenced, Unavailable
 from exactum.monitor.fact import cut
 from exactum.spark.open_queries import EPOCH_TIMEOUT_S, await_rest, open_queries
 from exactum.spark.supervised.supervisor_channel import (
@@ -36,7 +36,7 @@ from exactum.spark.supervised.supervisor_channel import (
     MessageDecoder,
     joined,
 )
-from exactum.spark.write.failure import said_in, thrown
+from exactum.spark.write.failure import OF_SPARKS_LOGS, said_in, thrown
 
 logger = logging.getLogger("exactum")
 
@@ -71,6 +71,7 @@ class SupervisedProcess:
         self._asked = False
         self._dropped = 0
         self._failed: dict[str, str] = {}  # what was told of queries that have ended
+        self._complete: set[str] = set()  # queries whose last run has completed a micro-batch
         self._pulse: Callable[[], object] = lambda: None
         self.orphaned = threading.Event()
         self.report("hello", pid=self._process)
@@ -100,6 +101,8 @@ class SupervisedProcess:
 
     def report_event(self, event: events.Event) -> None:
         """Tell of an event, for onlookers. Never blocks."""
+        if isinstance(event, events.EpochCompleted):
+            self._complete.add(event.query_id)
         self.report("event", name=type(event).__name__, event=event)
 
     def report_error(self, error: ExactumError, query_id: str) -> None:
@@ -119,6 +122,8 @@ class SupervisedProcess:
         texts = [_text(one) for one in _chain(error)]
         ours = next((one for one in _chain(error) if isinstance(one, ExactumError)), None)
         ours = ours or next((e for e in map(said_in, texts) if isinstance(e, Fenced)), None)
+        if isinstance(ours, Fenced) and OF_SPARKS_LOGS in str(ours):
+            ours = self._by_sparks_logs(ours, texts)
         failed = [*self._failed.items()]
         queries = [
             query_id
@@ -138,9 +143,24 @@ class SupervisedProcess:
         }
         self.report("last", wait_s=SEND_TIMEOUT_S, **fields)
 
+    def _by_sparks_logs(self, fenced: Fenced, texts: list[str]) -> ExactumError:
+        """What it is that Spark's own logs of a query have another run's files. Where the run was
+        at work, somebody has come after it: it is fenced. Where it had completed nothing yet, it
+        has come itself while an older one was still writing: the next start goes on.
+        """
+        named = {query_id for text in texts for query_id in QUERY.findall(text)}
+        if self._complete & named if named else self._complete:
+            return fenced
+        return EpochAborted(
+            f"Spark found files of another run in the checkpoint ({OF_SPARKS_LOGS}) before this "
+            "one had completed a micro-batch: an older run was still writing. The next start goes "
+            "on behind it."
+        )
+
     def report_run(self, query_id: str) -> None:
         """A run of the query begins."""
         self._failed.pop(query_id, None)
+        self._complete.discard(query_id)
         self.report("run", wait_s=SEND_TIMEOUT_S, query_id=query_id)
 
     def _send_queued(self) -> None:

@@ -158,6 +158,8 @@ def place_of(error: BaseException) -> str:
 
 _REASON = re.compile(r"^Reason: (.*?)\.?(?: SQLSTATE.*)?$", re.MULTILINE)
 LINE_MAX = 300
+OF_SPARKS_LOGS = "CONCURRENT_STREAM_LOG_UPDATE"
+"""Spark has found a file of another run in its own logs."""
 
 
 def _gone(found: re.Match[str]) -> CheckpointRefused:
@@ -220,11 +222,9 @@ _SAID: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], errors.ExactumErro
         _gone,
     ),
     (  # the second for the logs of sources
-        re.compile(
-            "CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using"
-        ),
+        re.compile(f"{OF_SPARKS_LOGS}|Multiple streaming queries are concurrently using"),
         lambda _: errors.Fenced(
-            "Spark found the next batch in the checkpoint already (CONCURRENT_STREAM_LOG_UPDATE): "
+            f"Spark found the next batch in the checkpoint already ({OF_SPARKS_LOGS}): "
             "another run of this query has taken over, or an older one woke up. This run stops "
             "before it writes anything: run the query in one place only."
         ),
