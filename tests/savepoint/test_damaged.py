@@ -106,8 +106,9 @@ def one_partition(damaged: Path, version: int) -> None:
     shutil.rmtree(damaged / "state/0/1")
 
 
-def empty_change(damaged: Path, version: int) -> None:
-    next((damaged / "state/0/1").glob(f"{version}_*.changelog")).write_bytes(b"")
+def empty_version(damaged: Path, version: int) -> None:
+    for path in (damaged / "state/0/1").glob(f"{version}_*"):  # its change, and a snapshot of it
+        path.write_bytes(b"")
 
 
 def one_operator(damaged: Path, version: int) -> None:
@@ -148,7 +149,7 @@ def offsets(damaged: Path, version: int) -> None:
 LOSSES = {
     one_version: ("SAVEPOINT_DAMAGED", "version"),
     one_partition: ("SAVEPOINT_DAMAGED", "partition"),
-    empty_change: ("SAVEPOINT_DAMAGED", "version"),
+    empty_version: ("SAVEPOINT_DAMAGED", "version"),
     one_operator: ("SAVEPOINT_DAMAGED", "state/0"),
     all_state: ("SAVEPOINT_DAMAGED", "state/0"),
     description: ("SAVEPOINT_DAMAGED", "state/0/_metadata"),
