@@ -8,15 +8,24 @@
         --totals totals --checkpoint /data/totals-5 --repartition 5
 
 The query writes each customer's new total into the topic ``totals``. It runs until it is stopped,
-and no order is counted twice or left out on the way. Start it without ``--repartition`` from then
-on. ``--repartition`` needs PySpark 4.2, in which it is experimental.
+and no order is counted twice or left out on the way. With ``--repartition`` the program does that
+alone, and prints the ``exactum accept`` to type: Spark's repartition is a micro-batch that nobody
+has decided. Then start it without ``--repartition``, which needs PySpark 4.2, in which it is
+experimental.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 
 import exactum
+
+
+def sinks() -> exactum.KafkaSink:
+    """The query's, for ``exactum accept --sinks``: by the variables KAFKA and TOTALS."""
+    return exactum.KafkaSink(os.environ["TOTALS"], bootstrap_servers=os.environ["KAFKA"])
 
 
 def main() -> None:
@@ -32,6 +41,9 @@ def main() -> None:
         own._streamingCheckpointManager.repartition(
             chosen.checkpoint, chosen.repartition, enforce_exactly_once_sink=True
         )
+        done = max(int(file.name) for file in Path(chosen.checkpoint, "commits").glob("[0-9]*"))
+        print(f"exactum accept --checkpoint {chosen.checkpoint} --batch {done + 1}")
+        return
     servers = chosen.bootstrap_servers
     orders = exactum.read_kafka(spark, chosen.topic, bootstrap_servers=servers, start="earliest")
     totals = (

@@ -131,7 +131,11 @@ def test_a_write_ahead_sink(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_savepoint_and_rescale(
-    spark: SparkSession, kafka: LocalKafka, topic: TopicFactory, tmp_path: Path
+    spark: SparkSession,
+    kafka: LocalKafka,
+    topic: TopicFactory,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """From two partitions of state to five, on the way a savepoint: each total goes on from where
     it was, and none is written twice.
@@ -163,7 +167,13 @@ def test_savepoint_and_rescale(
         assert spark.streams.active == []
     savepoint("restore", str(tmp_path / "kept"), "--checkpoint", moved, "--as", "same")
     tour_servers.send(kafka.bootstrap_servers, source, ORDERS[60:])
-    with on_its_way(spark, program, *arguments, "--checkpoint", moved, "--repartition", "5"):
+    call(program, *arguments, "--checkpoint", moved, "--repartition", "5")
+    typed = capsys.readouterr().out.splitlines()[-1].split()[1:]
+    typed += ["--yes", "--sinks", f"{program.__file__}:sinks"]
+    env = {"KAFKA": kafka.bootstrap_servers, "TOTALS": totals}
+    accepted = CliRunner().invoke(exactum_command, typed, env=env)
+    assert accepted.exit_code == 0, accepted.output
+    with on_its_way(spark, program, *arguments, "--checkpoint", moved):
         await_true(lambda: last_are(ORDERS), "the totals of all orders")
     for values in written().values():
         assert values == sorted(set(values)), "orders have amounts above 0: each total is new"
