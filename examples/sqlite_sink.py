@@ -49,7 +49,7 @@ class SqliteTarget(StagedTarget):
     def last_batch(self, committed=()):
         return self._marker()[0]
 
-    def forget_batches(self):
+    def forget_batches(self, first=0):
         self._database.execute("DELETE FROM marker WHERE scope = ?", (self._scope,))
 
     def published(self, epoch):

@@ -236,7 +236,7 @@ class MemoryParticipant:
         """See ``Remembering``."""
         return self._target.last_batch()
 
-    def forget_batches(self) -> None:
+    def forget_batches(self, first: int = 0) -> None:
         """See ``Remembering``."""
         for transaction in self._target.transactions.values():
             transaction.batch_id = -1
