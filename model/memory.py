@@ -239,7 +239,8 @@ class MemoryParticipant:
     def forget_batches(self, first: int = 0) -> None:
         """See ``Remembering``."""
         for transaction in self._target.transactions.values():
-            transaction.batch_id = -1
+            if transaction.batch_id >= first:
+                transaction.batch_id = -1
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """See the port. Adds to the payload what ``salvage`` asks for."""
