@@ -31,6 +31,7 @@ from exactum.ops.dead_letters import replay
 from exactum.protocol.sink import Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.errors import raised
+from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import Record, read_all
 from tests.kit.query_record import note, on_file
 from tests.kit.servers.postgres import LocalPostgres
@@ -38,7 +39,7 @@ from tests.kit.sql import postgres_server
 from tests.kit.transactions.given import give_always, given
 from tests.kit.transactions.operator import invoke
 from tests.kit.verify.recorded_query import RecordedQuery
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 LETTERS = 6
@@ -214,29 +215,16 @@ def test_a_record_goes_back_with_its_headers(world: World) -> None:
         query.run([again])
 
 
-def test_topics_that_were_made_anew(world: World, kafka: LocalKafka) -> None:
+def test_topics_that_were_made_anew(world: World, broker: Broker) -> None:
     """Letters at the places of others that were sent are not taken for them; records at the places
     of others that were refused are not sent for them.
     """
-    from confluent_kafka.admin import AdminClient
-
-    def made_anew(name: str, partitions: int) -> None:
-        admin = AdminClient(world.servers)
-        for future in admin.delete_topics([name]).values():
-            future.result(WAIT_MAX_S)
-        await_true(
-            lambda: name not in admin.list_topics(timeout=WAIT_MAX_S).topics,
-            "the topic is gone",
-            30,
-        )
-        kafka.create_topic(name, partitions=partitions)
-
     query = world.in_kafka()
     replayed(query, "--to", world.target)
-    made_anew(world.letters, 2)
+    broker.made_anew(world.letters, 2)
     query.run([1])
     assert [letter["replayed_to"] for letter in listed(query)] == [None] * LETTERS
-    made_anew(world.source, 1)
+    broker.made_anew(world.source)
     producer = Producer(world.servers)
     for number in range(LETTERS):
         producer.produce(world.source, "innocent", f"other {number}", partition=0)

@@ -13,13 +13,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from confluent_kafka.schema_registry.serde import SchemaId
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -293,10 +286,7 @@ def test_a_bad_record_that_the_dead_letters_topic_does_not_take(job: Job, broker
     assert job.run(chosen, batch) is not None
     code = "DEAD_LETTERS_REFUSED"
     check_error(job.error, RowsRefused, code, repr(dead), "max.message.bytes")
-    admin = AdminClient({"bootstrap.servers": broker.servers})
-    entry = ConfigEntry("max.message.bytes", "2000000", incremental_operation=AlterConfigOpType.SET)
-    raised = ConfigResource(ResourceType.TOPIC, dead, incremental_configs=[entry])
-    admin.incremental_alter_configs([raised])[raised].result(WAIT_MAX_S)
+    broker.configure(dead, "max.message.bytes", "2000000")
     assert job.run(chosen, batch) is None
     assert [len(one.value) for one in broker.read(dead)] == [1_048_300]
     assert broker.values(out) == [b"1"]

@@ -208,7 +208,6 @@ class QueryStats:
         self._input_records: dict[int, int] = {}
         self._topics: dict[str, LagSample] = {}
         self._has_failed = False  # the run at hand: its death may come twice
-        self._refused: str | None = None  # a start that failed since a run began
 
     @property
     def label(self) -> str:
@@ -286,18 +285,18 @@ class QueryStats:
     def _begin_silence(self) -> None:
         """What was known of lags and pauses was an older run's."""
         self.lags, self.gaps_ms, self.restart_at_ms = [], [], None
-        self._topics, self._has_failed, self._refused = {}, False, None
+        self._topics, self._has_failed = {}, False
 
     def _run_ended(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self._note_death(failed=bool(of["error"]))
+        # It was over before a start that was refused, and says so only behind it.
+        is_late = of["incarnation"] < (self.ended_incarnation or "")
         self.ended_incarnation = of["incarnation"]
         if self.incarnation is not None and of["incarnation"] < self.incarnation:
             return  # an older run, which has been taken over
         self.is_running, self.at_hand = False, None
-        # It was over before a start that was refused, and says so only behind it.
-        is_late = self.failed_starts > 0 and of["incarnation"] < (self._refused or "")
         if of["error"]:
-            self.has_stopped, self._refused = False, of["incarnation"]
+            self.has_stopped = False
             self.last_failure = LastFailure(at_ms, of["error"], of["disposition"], of["reason"])
         elif not is_late:
             self.has_stopped, self.open_since_ms = True, None

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pymysql
-
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.waiting import await_true
 
@@ -27,18 +25,7 @@ class MariaPair:
         return self.primary.url
 
     def run(self, sql: str, server: LocalMariaDB | None = None) -> list[Any]:
-        server = server or self.primary
-        with pymysql.connect(
-            host=server.host,
-            port=server.port,
-            user=server.user,
-            password=server.password,
-            database="exactum",
-            autocommit=True,
-        ) as client:
-            with client.cursor() as cursor:
-                cursor.execute(sql)
-                return list(cursor.fetchall())
+        return (server or self.primary).ask(sql)
 
     def status(self, name: str) -> str:
         """A status variable of the primary."""

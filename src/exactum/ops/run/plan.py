@@ -18,8 +18,6 @@ LONGEST_DELAY_S = 60.0
 """The longest restart delay where none is given."""
 STANDBY_TIMEOUT_MIN_S = 2.0
 """Four beats. A script that is well has been silent for one, and for more on a busy machine."""
-KILL_AFTER_S = 10.0
-"""How long after SIGTERM follows SIGKILL."""
 
 
 class Status(Enum):

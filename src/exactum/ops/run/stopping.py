@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from exactum.ops.run.child import Child
-from exactum.ops.run.plan import KILL_AFTER_S
+from exactum.spark.supervised.supervisor_channel import KILL_AFTER_S
 
 
 class Signals:

@@ -21,7 +21,6 @@ from exactum.ops.run.child import GRACE_S, Child
 from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending
 from exactum.ops.run.plan import (
     ENDING_EVERY_S,
-    KILL_AFTER_S,
     LOOK_EVERY_S,
     STANDBY_AGAIN_S,
     Plan,
@@ -31,7 +30,7 @@ from exactum.ops.run.plan import (
 from exactum.ops.run.restart import FirstStarts, GiveUp, Restarts
 from exactum.ops.run.script_facts import ScriptFacts
 from exactum.ops.run.stopping import Signals, Stopping
-from exactum.spark.supervised.supervisor_channel import ChannelMessage
+from exactum.spark.supervised.supervisor_channel import KILL_AFTER_S, ChannelMessage
 
 STANDBY_SILENT_S = 15.0
 """How long one that stands by may be silent: nothing waits for it. Longer where the one that runs

@@ -30,6 +30,7 @@ from exactum.errors import EpochAborted, ExactumError, Fenced, Unavailable
 from exactum.monitor.fact import cut
 from exactum.spark.open_queries import EPOCH_TIMEOUT_S, await_rest, open_queries
 from exactum.spark.supervised.supervisor_channel import (
+    KILL_AFTER_S,
     TEXT_CHARACTERS_MAX,
     VARIABLE,
     ChannelMessage,
@@ -53,8 +54,6 @@ OVER_S = 15.0
 OVER_STOP_TIMEOUT_S = 60.0
 """How long the epochs at hand may take then; and the script to end behind its queries, where no
 supervisor ends it."""
-KILL_AFTER_S = 10.0
-"""How long after SIGTERM follows SIGKILL."""
 READ_BYTES = 1 << 16
 
 

@@ -25,6 +25,8 @@ from exactum.errors import InvariantBroken
 VARIABLE = "EXACTUM_SUPERVISOR"
 OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Spark sets this variable for the script alone, and not for the JVM nor the Python workers."""
+KILL_AFTER_S = 10.0
+"""How long after SIGTERM follows SIGKILL, whoever of the two ends the script."""
 LINE_BYTES_MAX = 1 << 20
 TEXT_CHARACTERS_MAX = 1 << 14
 """Of a text of any length that goes into a message."""
