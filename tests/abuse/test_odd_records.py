@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -22,7 +21,7 @@ from exactum.spark.source import columnar
 from kafka import KafkaProducer
 from tests.kit.decoding.decoded_stream import Job
 from tests.kit.errors import check_query_error
-from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
@@ -83,7 +82,7 @@ REASONS = [reason for _, reason in BAD] + ["timestamp: Spark cannot hold it"] * 
 def odd(broker: Broker) -> str:
     """A topic of one partition: first what is good, by its place in the tables above."""
     broker.kafka.create_topic("odd-records", 1, ANY)
-    producer = Producer({"bootstrap.servers": broker.servers, "message.max.bytes": 3_000_000})
+    producer = producer_to(broker.servers, {"message.max.bytes": 3_000_000})
     timed = KafkaProducer(bootstrap_servers=broker.servers)
 
     def give(key: bytes | None, value: bytes | None, headers: Any = ()) -> None:

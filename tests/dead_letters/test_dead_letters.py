@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import Result
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from exactum import FileSink, KafkaSink, PostgresSink
 from exactum.checkpoint.query_place import QueryPlace
@@ -31,7 +31,7 @@ from exactum.ops.dead_letters import replay
 from exactum.protocol.sink import Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.errors import raised
-from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.kafka.transactions import Record, read_all
 from tests.kit.query_record import note, on_file
 from tests.kit.servers.postgres import LocalPostgres
@@ -55,7 +55,7 @@ class World:
         self.folder = folder
         self.refused = [(n, f"k{n}") for n in [*range(LETTERS - 1), LETTERS - 2]]
         """Offsets and keys of the records that a batch puts aside."""
-        producer = Producer(self.servers)
+        producer = producer_to(self.servers["bootstrap.servers"])
         for number in range(LETTERS):
             producer.produce(self.source, f"original {number}", f"k{number}", partition=0)
         producer.flush(WAIT_MAX_S)
@@ -201,7 +201,7 @@ def test_a_record_goes_back_with_its_headers(world: World) -> None:
     letter, which a second replay of the same record replaces.
     """
     own = [("trace", b"7"), ("empty", None), ("trace", b"8")]
-    producer = Producer(world.servers)
+    producer = producer_to(world.servers["bootstrap.servers"])
     producer.produce(world.source, "with headers", "k9", partition=0, headers=own)
     producer.flush(WAIT_MAX_S)
     world.refused = [(LETTERS, "k9")]
@@ -225,7 +225,7 @@ def test_topics_that_were_made_anew(world: World, broker: Broker) -> None:
     query.run([1])
     assert [letter["replayed_to"] for letter in listed(query)] == [None] * LETTERS
     broker.made_anew(world.source)
-    producer = Producer(world.servers)
+    producer = producer_to(world.servers["bootstrap.servers"])
     for number in range(LETTERS):
         producer.produce(world.source, "innocent", f"other {number}", partition=0)
     producer.flush(WAIT_MAX_S)

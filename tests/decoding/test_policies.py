@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.schema_registry.serde import SchemaId
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -35,7 +34,7 @@ from tests.kit.docs.code import blocks
 from tests.kit.docs.program import replaced
 from tests.kit.environment import ROOT
 from tests.kit.errors import check_error, check_query_error, raised
-from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.kafka.named import topics_named
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -438,7 +437,7 @@ def test_ids_of_schemas_in_headers(job: Job, broker: Broker) -> None:
         return SchemaId("AVRO", None, str(guid_of(number))).guid_to_bytes()
 
     long, text = header('"long"'), header('"string"')
-    producer = Producer({"bootstrap.servers": broker.servers})
+    producer = producer_to(broker.servers)
     for value_id, data in ((long, b"\x2e"), (text, b"\x04ab"), (b"\1" + bytes(16), b"\x2e")):
         ids = [("__key_schema_id", text), ("__value_schema_id", value_id)]
         producer.produce(source, data, b"\x02k", headers=ids)

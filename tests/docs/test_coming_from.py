@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
 import exactum
@@ -21,6 +21,7 @@ from tests.kit.docs.code import blocks
 from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.program import ran, replaced
 from tests.kit.environment import ROOT
+from tests.kit.kafka.broker import producer_to
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import accept, typed
@@ -34,7 +35,7 @@ CUSTOMERS = (3, 4, 5)
 
 
 def send(servers: str, topic: str, orders: Iterable[int]) -> None:
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    producer = producer_to(servers, {"log_level": 0})
     for number in orders:
         producer.produce(topic, key=f"customer {CUSTOMERS[number % 3]}", value=f"order {number}")
     assert producer.flush(WAIT_MAX_S) == 0

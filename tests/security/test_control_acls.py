@@ -9,7 +9,6 @@ import time
 from contextlib import closing
 
 import pytest
-from confluent_kafka import Producer
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.connection_settings import mismatch
@@ -17,6 +16,7 @@ from exactum.kafka.requests import TopicRequests
 from exactum.kafka.topic_reader import TopicReader
 from exactum.local import LocalKafka
 from tests.kit.errors import raised
+from tests.kit.kafka.broker import producer_to
 from tests.kit.security.rights import SECURED, Right, add_users, documented, refused, revoke
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.waiting import WAIT_MAX_S
@@ -36,9 +36,7 @@ def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
     cluster = secured_kafka
     cluster.create_topic(TOPIC, partitions=1)
     add_users(cluster, USERS)
-    producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}
-    )
+    producer = producer_to(cluster.bootstrap_servers, cluster.client_settings("admin"))
     producer.produce(TOPIC, b"1", b"rule")
     assert producer.flush(WAIT_MAX_S) == 0
     return cluster

@@ -22,6 +22,7 @@ from exactum import events
 from exactum.errors import SettingRefused
 from exactum.spark.source import lag, watch
 from tests.kit.errors import check_query_error
+from tests.kit.kafka.broker import producer_to
 from tests.kit.kafka.transactions import read_all
 from tests.kit.security.rights import SECRET, SECURED, Right, add_users, documented, refused
 from tests.kit.servers.kafka_cluster import KafkaCluster
@@ -94,9 +95,7 @@ def secure(secured_kafka: KafkaCluster) -> KafkaCluster:
         cluster.create_topic(name, partitions=1)
     users = {u: [r for r in RIGHTS if r not in LACKING[u]] for u in LACKING}
     add_users(cluster, {**users, WRITER: [*RIGHTS, *OF_RULES_AND_OUTPUT]})
-    producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}
-    )
+    producer = producer_to(cluster.bootstrap_servers, cluster.client_settings("admin"))
     for name in (TOPIC, SECOND):
         for _ in range(RECORDS):
             producer.produce(name, b"x")

@@ -92,7 +92,13 @@ class World:
 
     def produce(self) -> None:
         """Orders, until nobody wants more."""
-        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers, "log_level": 0})
+        producer = Producer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "log_level": 0,
+                "enable.idempotence": True,
+            }
+        )
         while not self.produces.wait(STEP_S):
             for _ in range(RECORDS_PER_STEP):
                 number = len(self.sent)

@@ -54,7 +54,7 @@ class Query(Cell):
 
     def produce(self, values: list[bytes]) -> None:
         """Into the topic that the query reads."""
-        producer = Producer({"bootstrap.servers": self.servers})
+        producer = Producer({"bootstrap.servers": self.servers, "enable.idempotence": True})
         for number, value in enumerate(values):
             producer.produce(self.source, value=value, partition=number % 2)
         assert producer.flush(30) == 0

@@ -12,11 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 import exactum
 from exactum.spark.source import columnar
-from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.source.columnar_ways import (
     LAZY,
     MOVING,
@@ -66,7 +65,7 @@ def test_gaps_of_compaction(stream: Any, topics: Any, broker: Broker, way: str) 
     """Offsets that a compacted topic has no more are passed over; tombstones are records."""
     quick = {"cleanup.policy": "compact", "segment.ms": 100, "min.cleanable.dirty.ratio": 0.001}
     name = broker.topic("compacted", partitions=1, config={**quick, "max.compaction.lag.ms": 100})
-    producer = Producer({"bootstrap.servers": stream.broker.servers})
+    producer = producer_to(stream.broker.servers)
     for number in range(30):
         producer.produce(name, None if number == 29 else b"%d" % number, key=b"%d" % (number % 3))
         producer.flush(WAIT_MAX_S)
@@ -296,7 +295,7 @@ def test_headers_count_for_the_size_of_a_batch(
     headers, which are next to nothing to a broker, and many objects to whoever reads them.
     """
     name = broker.topic("headers", partitions=1)
-    producer = Producer({"bootstrap.servers": broker.servers})
+    producer = producer_to(broker.servers)
     for _ in range(records):
         producer.produce(name, b"x", partition=0, headers=[header] * of_each)
     assert producer.flush(WAIT_MAX_S) == 0
@@ -374,7 +373,7 @@ def test_a_task_that_is_killed(
 def test_a_slow_broker(stream: Any, broker: Broker, way: str) -> None:
     """A task that is given a record a second ends with its query, though its batch is not full."""
     name = broker.topic("slow", partitions=1)
-    producer = Producer({"bootstrap.servers": stream.broker.servers})
+    producer = producer_to(stream.broker.servers)
     for _ in range(120):  # each a batch of its own, of which the broker gives one at a time
         producer.produce(name, b"x")
         producer.flush(WAIT_MAX_S)

@@ -72,6 +72,7 @@ def give(servers: str, topic: str, partitions: int, some: random.Random) -> None
             "bootstrap.servers": servers,
             "message.max.bytes": RECORD_BYTES_MAX,
             "compression.type": some.choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+            "enable.idempotence": True,
         }
         transactional = some.random() < 0.5
         if transactional:

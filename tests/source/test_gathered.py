@@ -10,10 +10,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
 
 from exactum import events
-from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.source.columnar_ways import LAZY, PACKED, WAYS, notes_of, written
 from tests.kit.source.columnar_ways import run as into_parquet
 from tests.kit.source.source_stream import transactions
@@ -30,7 +29,7 @@ BY_BOTH = pytest.mark.parametrize("way", [PACKED, LAZY])
 
 def give(broker: Broker, name: str, values: list[bytes], partitions: int) -> None:
     """To the partitions in turn."""
-    producer = Producer({"bootstrap.servers": broker.servers, "message.max.bytes": LARGE})
+    producer = producer_to(broker.servers, {"message.max.bytes": LARGE})
     for number, value in enumerate(values):
         producer.produce(name, value, partition=number % partitions)
     assert producer.flush(WAIT_MAX_S) == 0

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
 import exactum
@@ -21,7 +20,7 @@ from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from tests.kit.decoding.decoded_stream import Job
 from tests.kit.errors import check_error
-from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -37,7 +36,7 @@ def job(spark: Any, tmp_path: Path) -> Job:
 
 def give(broker: Broker, topic: str, count: int = RECORDS, partitions: int = 1) -> None:
     """``count`` records in each partition, of seven keys, whose values are numbers that rise."""
-    producer = Producer({"bootstrap.servers": broker.servers})
+    producer = producer_to(broker.servers)
     for partition in range(partitions):
         for number in range(count):
             key = f"{partition}-{number % 7}"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 import exactum
@@ -15,6 +14,7 @@ from exactum.files.slot_log import SlotLog
 from exactum.local import LocalKafka
 from exactum.protocol.model import Decision, DecisionRecord
 from tests.kit.errors import check_query_error, text_of
+from tests.kit.kafka.broker import producer_to
 from tests.kit.kafka.transactions import read_all
 from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import listed, transactions
@@ -38,7 +38,7 @@ def test_a_query_of_spark(
     servers = kafka.bootstrap_servers
     source, target = topic("in", partitions=2), topic("out", partitions=2)
     checkpoint, decisions = tmp_path / "checkpoint", tmp_path / "decisions"
-    producer = Producer({"bootstrap.servers": servers})
+    producer = producer_to(servers)
     for number in range(RECORDS):
         producer.produce(source, str(number).encode(), key=str(number).encode())
     producer.flush(WAIT_MAX_S)

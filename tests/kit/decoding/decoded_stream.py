@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
@@ -22,6 +21,7 @@ from exactum.local import LocalKafka
 from exactum.spark.settings import state_format
 from tests.kit.decoding.registry import Registry
 from tests.kit.errors import text_of
+from tests.kit.kafka.broker import producer_to
 from tests.kit.spark.ended import ended
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -95,9 +95,7 @@ def poisoned(kafka: LocalKafka, topic: str, registry: Registry) -> Poisoned:
     poison = {i: makers[kind](i) for i, kind in kinds.items()}
     of_a_kind = RECORDS // POISON_EVERY // KINDS
     assert Counter(kinds.values()) == dict.fromkeys(names, of_a_kind)
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "queue.buffering.max.messages": RECORDS + 1}
-    )
+    producer = producer_to(kafka.bootstrap_servers, {"queue.buffering.max.messages": RECORDS + 1})
     for i in range(RECORDS):
         value = poison[i] if i in poison else good(i)
         producer.produce(topic, value, str(i).encode(), partition=i % PARTITIONS)

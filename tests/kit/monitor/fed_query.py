@@ -13,6 +13,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from exactum.local import LocalKafka
+from tests.kit.kafka.broker import producer_to
 from tests.kit.run.run_command import Command
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -63,7 +64,7 @@ class Fed:
         (self.folder / "freeze").touch()
 
     def send(self, value: str) -> None:
-        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
+        producer = producer_to(self.kafka.bootstrap_servers)
         producer.produce(self.source, value)
         assert producer.flush(WAIT_MAX_S) == 0
 
@@ -71,7 +72,7 @@ class Fed:
     def growing(self) -> Iterator[None]:
         """A number comes every 200 ms."""
         over = threading.Event()
-        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
+        producer = producer_to(self.kafka.bootstrap_servers)
 
         def feed() -> None:
             while not over.wait(FED_EVERY_S):

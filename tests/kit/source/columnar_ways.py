@@ -15,13 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from confluent_kafka import Producer
 
 import exactum
 from exactum.local import LocalKafka
 from exactum.spark.source import columnar
 from exactum.spark.write import write_job
-from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -113,7 +112,7 @@ def give(
     """Records with and without keys and values, empty ones, and bytes that are no text; as the
     source shows them.
     """
-    producer = Producer({"bootstrap.servers": broker.servers})
+    producer = producer_to(broker.servers)
     given = []
     for number in range(first, first + count):
         for partition in range(partitions):
@@ -134,9 +133,7 @@ def give(
 
 def give_large(kafka: LocalKafka, topic: str) -> list[bytes]:
     """24 records of a megabyte for a topic that takes them; their values."""
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "message.max.bytes": 2_000_000}
-    )
+    producer = producer_to(kafka.bootstrap_servers, {"message.max.bytes": 2_000_000})
     values = [os.urandom(1_000_000) for _ in range(24)]
     for value in values:
         producer.produce(topic, value)

@@ -23,7 +23,7 @@ import exactum
 from exactum import Query, events
 from exactum.local import LocalKafka
 from tests.kit.errors import text_of
-from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.spark.ended import ended
 from tests.kit.spark.files import rows_in
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -44,7 +44,7 @@ class Topics(Broker):
 
     def give(self, topic: str, records: int, partitions: int = 2) -> None:
         """``records`` more in each partition, with timestamps a second apart."""
-        producer = Producer({"bootstrap.servers": self.servers})
+        producer = producer_to(self.servers)
         for partition in range(partitions):
             first = self._sent.get((topic, partition), 0)
             for number in range(first, first + records):

@@ -13,7 +13,7 @@ PATIENCE_S = 60
 
 def send(servers: str, count: int) -> list[str]:
     """Write ``count`` new orders into the topic "orders"; returns them."""
-    producer = Producer({"bootstrap.servers": servers})
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
     day = secrets.token_hex(2)
     sent = [f"order {day}-{number}" for number in range(count)]
     for number, order in enumerate(sent):
