@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,14 @@ print("ready", flush=True)
 while True:
     time.sleep(0.05)
 """
+
+
+@pytest.fixture
+def in_a_terminal() -> Iterator[None]:
+    """As is usual: the tests themselves may run below nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def command(folder: Path, program: str, *options: str, arguments: tuple[str, ...] = ()) -> Command:
@@ -338,6 +347,7 @@ def test_a_second_signal(tmp_path: Path) -> None:
     assert "is killed" in run.log
 
 
+@pytest.mark.usefixtures("in_a_terminal")
 def test_a_terminal_that_hangs_up_several_times_is_one_signal() -> None:
     """A second one would end the script at once."""
     with Signals() as signals:
@@ -346,6 +356,7 @@ def test_a_terminal_that_hangs_up_several_times_is_one_signal() -> None:
         assert signals.taken() == 2
 
 
+@pytest.mark.usefixtures("in_a_terminal")
 def test_a_stop_while_nothing_runs(tmp_path: Path) -> None:
     """Between two lives a signal ends it at once, also that of a terminal which is closed."""
     options = ["--restart-delay", "1 h"]
