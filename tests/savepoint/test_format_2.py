@@ -5,7 +5,6 @@ micro-batch, whose files lie side by side, those that count. No broker.
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from exactum.checkpoint.savepoint.create import create, delete
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import restore
 from exactum.storage.folder import Folder
-from tests.kit.spark.folder_sink import FolderSink, arm
+from tests.kit.spark.folder_sink import FolderSink, arm, disarm
 from tests.kit.spark.query import Query, summed
 from tests.kit.spark.state_stores import StateStores
 from tests.kit.spark.torn_stream import configured
@@ -61,7 +60,7 @@ def test_the_attempts_that_count(
         void = attempts(query.checkpoint, 6)
         assert void
         stores.maintain()
-        shutil.rmtree(Path(other.folder) / "faults")
+        disarm(Path(other.folder))
         assert run(0, other) is None
         create(str(query.checkpoint), tmp_path / "early")
         assert attempts(tmp_path / "early", 6) and not void & attempts(tmp_path / "early", 6)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import threading
@@ -19,7 +18,7 @@ import exactum
 from exactum import errors, events
 from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
-from tests.kit.spark.folder_sink import FolderSink, arm, rows
+from tests.kit.spark.folder_sink import FolderSink, arm, disarm, rows
 from tests.kit.transactions.operator import invoke
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -72,7 +71,7 @@ def test_what_failed_before_its_decision_leaves_nothing(
     arm(tmp_path / "a", "prepare", times=20)  # more than Spark tries
     with raised(errors.CodeFailed, "CODE_FAILED"):
         into("a", "b").write(numbers, id=ID)
-    shutil.rmtree(tmp_path / "a" / "faults")
+    disarm(tmp_path / "a")
     assert not values(tmp_path / "a") and not values(tmp_path / "b")
     assert into("a", "b").write(numbers, id=ID).written
     assert values(tmp_path / "a") == values(tmp_path / "b") == ONCE

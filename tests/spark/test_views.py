@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import exactum
 from exactum import events
 from exactum.errors import FrameRefused
 from tests.kit.errors import check_query_error
-from tests.kit.spark.folder_sink import FolderSink, arm, rows
+from tests.kit.spark.folder_sink import FolderSink, arm, disarm, rows
 
 
 def reads(folder: Path) -> Any:
@@ -135,7 +134,7 @@ def test_rows_refused_in_a_shared_job(query: Any, tmp_path: Path) -> None:
         query.exactly_once(picky, query.sink, dead_letters=dead)
     )
     assert query.values() == rows(tmp_path / "picky") == rows(tmp_path / "dead") == []
-    shutil.rmtree(tmp_path / "dead" / "faults")
+    disarm(tmp_path / "dead")
     query.events.clear()
     assert query.run(query.exactly_once(picky, query.sink, dead_letters=dead)) is None
     assert query.values() == [1, 2, 3]
@@ -161,7 +160,7 @@ def test_a_failure_in_one_view_undoes_all(query: Any, tmp_path: Path, view: Any)
     assert "injected at prepare" in query.run(query.exactly_once(query.sink, other))
     assert query.values() == query.values("staged") == rows(tmp_path / "other") == []
     assert rows(tmp_path / "other", "staged") == []
-    shutil.rmtree(tmp_path / "other" / "faults")
+    disarm(tmp_path / "other")
     assert query.run(query.exactly_once(query.sink, other)) is None
     assert query.values() == [1, 2]
     assert [row["v"] for row in rows(tmp_path / "other")] == [2]

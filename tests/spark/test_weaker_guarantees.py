@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import exactum
 from exactum import events
 from exactum.errors import CheckpointRefused
 from tests.kit.spark.files import mounted
-from tests.kit.spark.folder_sink import arm
+from tests.kit.spark.folder_sink import arm, disarm
 
 pytestmark = pytest.mark.spark
 
@@ -43,7 +42,7 @@ def test_what_exactly_once_left_open_is_settled_first(query: Any, make: Any, ste
         if value == 2:
             arm(query.out, step, kind="unavailable", times=4)
         assert (query.run(query.exactly_once()) is None) == (value == 1)
-    shutil.rmtree(query.out / "faults")
+    disarm(query.out)
     query.give(3)
     assert query.run(make(query.sink, on_event=query.events.append)) is None
     assert (query.values(), query.values("staged")) == ([1, 2, 3], [])

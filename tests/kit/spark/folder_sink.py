@@ -172,6 +172,12 @@ def arm(folder: Path, step: str, kind: str = "error", times: int = 1) -> None:
         (folder / "faults" / f"{step}-{n}").write_text(kind)
 
 
+def disarm(folder: Path) -> None:
+    """What is left of the faults is gone. Tasks that outlive their query may take some meanwhile."""
+    for fault in (folder / "faults").iterdir():
+        fault.unlink(missing_ok=True)
+
+
 def await_struck(folder: Path, timeout_s: float = WAIT_MAX_S) -> None:
     """Until every fault that was armed has been taken."""
     await_true(
