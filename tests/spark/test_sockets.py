@@ -64,10 +64,21 @@ def test_nobody_else_may_enter_and_nothing_stays() -> None:
         assert mode.endswith("700") and not Path(folder).exists()
 
 
-@pytest.mark.parametrize("name", ["x" * 100, "missing"])
-def test_a_path_too_long_or_not_to_be_made(
+@pytest.mark.parametrize("name", ["x" * 100, "T"])
+def test_a_path_too_long_or_with_capital_letters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    (tmp_path / ("x" * 100)).mkdir()
+    """Spark's worker asks for the socket of transformWithState in small letters."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+    folder = Path(sockets.socket_settings()[sockets.FOLDER])
+    assert folder.parent == Path("/tmp")
+    folder.rmdir()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets.tempfile, "mkdtemp", refused)
     assert sockets.socket_settings() == {}
+
+
+def refused(**_where: str) -> str:
+    raise PermissionError(13, "Permission denied")

@@ -9,7 +9,11 @@ from shutil import copytree, rmtree
 
 import pytest
 
+from exactum.files import slot_log
 from exactum.protocol.inspection import Evidence
+from exactum.spark.query import RETAINED_DEFAULT
+from exactum.spark.run.housekeeping import PRUNED_WITHIN
+from exactum.sql.target import BATCHES_KEPT
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.transactions.operator import accept
@@ -140,3 +144,9 @@ def test_an_upsert_is_known_by_the_ledger(database: SqlDatabase, tmp_path: Path)
     world.query.remove_staged()
     database.run("DELETE FROM exactum_ledger WHERE batch_id = 0")
     assert [e.text for e in world.look()] == ["unknowable", "exact"]
+
+
+def test_a_ledger_keeps_what_the_log_has() -> None:
+    """So a query that is whole is exact, with status 0: a log is pruned late, and in steps."""
+    on_record = int(RETAINED_DEFAULT) + 1 + PRUNED_WITHIN + slot_log.PRUNE_EVERY
+    assert on_record < BATCHES_KEPT

@@ -99,7 +99,8 @@ class RetryPolicy:
                     raise Unavailable(
                         f"None of {tried} tries to send {batch.num_rows} rows with key {key!r} was "
                         f"acknowledged; the last one: {type(error).__name__}: {error}. They are "
-                        "decided and kept: bring the target back and start the query again."
+                        "decided and kept: bring the target back, or correct send(), and start the "
+                        "query again."
                     ) from error
             time.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, self.backoff_ms_max)

@@ -33,7 +33,7 @@ from exactum.errors import (
 from exactum.kafka.failure import DeliveryError, KafkaFailure, access_refused, failure_of
 from exactum.kafka.log_requests import ProducerState
 from exactum.kafka.messages import HEADERS, produce
-from exactum.kafka.outcome import TransactionDescription, from_description
+from exactum.kafka.outcome import TransactionDescription, from_description, from_marker
 from exactum.kafka.producer import Producer
 from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.readback import NO_LOG, LoggedRecord, LogReader, outcomes_of
@@ -197,7 +197,10 @@ class KafkaParticipant:
         self, transaction: KafkaTransaction, found: TransactionDescription | None
     ) -> None:
         name = transaction.transactional_id
-        if found is None or (found.producer_id, found.producer_epoch) != transaction.producer:
+        if found is None or (
+            (found.producer_id, found.producer_epoch) != transaction.producer
+            and from_marker(None, found, *transaction.producer) is TransactionState.UNKNOWN
+        ):
             now = "is unknown to the broker" if found is None else f"now belongs to {_who(found)}"
             raise EpochAborted(
                 f"The transactional id {name!r} of sink {self.name!r} {now}, instead of producer "

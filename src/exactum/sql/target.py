@@ -94,8 +94,10 @@ def too_many_refused(plan: WritePlan, batch_id: int, refused: Sequence[RefusedRo
 # ---- the ledger ------------------------------------------------------------------------------
 
 
-BATCHES_KEPT = 100
-"""How many batches the ledger keeps at least."""
+BATCHES_KEPT = 1_000
+"""How many batches the ledger keeps at least: it speaks for all that a log has on record, which are
+as many as Spark keeps, and those that nobody had time to prune.
+"""
 PRUNE_EVERY = 20
 """In batches."""
 

@@ -125,8 +125,9 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
 def abort(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     """Abort what is open and undecided.
 
-    It fences the query first, as a start does: a driver that lives can decide nothing more, and
-    stops. Then it aborts. What a COMMIT on record names is committed on the way, never aborted.
+    Where something is, it fences the query first, as a start does: a driver that lives can decide
+    nothing more, and stops. Then it aborts. Else it changes nothing. What a COMMIT on record names
+    is committed on the way, never aborted.
     """
     place = options.place()
     done = abort_of_query(place, options.targets(place), take_over=take_over)

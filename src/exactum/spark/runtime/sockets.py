@@ -24,6 +24,8 @@ ADDRESS_BYTES_MAX = 103
 SLOWER = "Spark reaches its Python workers over TCP, which is slower"
 NAME_BYTES = len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
 """Of what Spark puts into the folder (``daemon.py``, ``SocketAuthServer``)."""
+PREFIX = "exactum-sockets-"
+OWN_BYTES = len(f"/{PREFIX}01234567")
 
 
 def socket_settings() -> dict[str, str]:
@@ -35,16 +37,25 @@ def socket_settings() -> dict[str, str]:
     """
     if not hasattr(socket, "AF_UNIX"):
         return {}
+    above = next(filter(_can_hold, (tempfile.gettempdir(), "/tmp")), None)
+    if above is None:
+        logger.info("%s: no folder for temporary files can hold sockets", SLOWER)
+        return {}
     try:
-        folder = tempfile.mkdtemp(prefix="exactum-sockets-")
+        folder = tempfile.mkdtemp(prefix=PREFIX, dir=above)
     except OSError as error:
         logger.info("%s: %s", SLOWER, error)
         return {}
     atexit.register(_remove, folder, os.getpid())
-    if len(os.fsencode(folder)) + NAME_BYTES > ADDRESS_BYTES_MAX:
-        logger.info("%s: %s is too long for sockets", SLOWER, folder)
-        return {}
     return {ENABLED: "true", FOLDER: folder}
+
+
+def _can_hold(folder: str) -> bool:
+    """Whether an address in a folder of ours below it is short enough, and all in small letters: a
+    worker of transformWithState asks for it in these (``worker_util.py`` of Spark 4.2).
+    """
+    address_bytes = len(os.fsencode(folder)) + OWN_BYTES + NAME_BYTES
+    return folder == folder.lower() and address_bytes <= ADDRESS_BYTES_MAX
 
 
 def _remove(folder: str, owner: int) -> None:
