@@ -10,7 +10,9 @@ from shutil import copytree, rmtree
 import pytest
 
 from exactum.files import slot_log
-from exactum.protocol.inspection import Evidence
+from exactum.monitor.decisions import Promises
+from exactum.ops.verify import _show
+from exactum.protocol.inspection import Evidence, Finding
 from exactum.spark.query import RETAINED_DEFAULT
 from exactum.spark.run.housekeeping import PRUNED_WITHIN
 from exactum.sql.target import BATCHES_KEPT
@@ -53,8 +55,8 @@ def test_a_row_that_is_gone_from_within_the_ledger(database: SqlDatabase, tmp_pa
 
 
 def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path) -> None:
-    """Exact as long as all is there; a deleted row is missing where rows tell who wrote them; what
-    is decided and waits is in doubt; a batch from files that no record names is extra.
+    """Exact as long as all is there; a deleted row is missing where rows tell who wrote them, and of
+    all batches together where they do not; what is decided and waits is in doubt; a batch from files that no record names is extra.
     """
     world = World(database, tmp_path)
     world.query.run([0, 1, 2], dies_after_decision=True)
@@ -73,15 +75,30 @@ def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path) -> None:
     if world.tells:
         assert second.text == "missing 1" and "deleted since" in second.why
     else:
-        assert (second.text, "does not tell" in second.why) == ("exact", True)
-        last = world.look()[-1]
-        assert (last.text, "cannot be told" in last.why) == ("missing 1", True)
+        short = {(each.text, each.found, each.why) for each in world.look()}
+        ((text, count, why),) = short
+        assert (text, count) == ("missing", None)
+        assert f"wrote {4 * ROWS} rows" in why
+        assert f"has {4 * ROWS - 1} in all" in why
     database.run("UPDATE exactum_ledger SET digest = 'another' WHERE batch_id = 3")
     assert world.look()[-1].text.startswith("extra")
     database.run("DELETE FROM exactum_ledger WHERE batch_id >= 2")
     assert [e.text for e in world.look()][2:] == ["in doubt"] * 2
     world.query.remove_staged()
     assert [e.text for e in world.look()][2:] == [f"missing {ROWS}"] * 2
+
+
+def test_rows_that_nobody_can_place_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a count. The other sink's batches have theirs, each for itself."""
+    placed = [Evidence(n, "postgres:t", ROWS, 0, Finding.MISSING, "rows") for n in range(2)]
+    not_placed = [Evidence(n, "mysql:t", ROWS, None, Finding.MISSING, "ledger") for n in range(2)]
+    _show([*placed, *not_placed], Promises(()))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[1:] for line in lines if line[0].endswith(":t")] == [
+        ["0", "12", "0", "missing", "12", "rows"],
+        ["1", "12", "0", "missing", "12", "rows"],
+        ["0", "to", "1", "24", "-", "missing", "ledger"],
+    ]
 
 
 @pytest.mark.parametrize("settings", [{}, {"mode": "upsert", "key": "id"}])
@@ -99,7 +116,7 @@ def test_a_table_that_is_gone_or_another_one(
     assert {"is no more" in e.why for e in evidence} == {True}
     database.run("CREATE TABLE out_rows (id bigint PRIMARY KEY, name varchar(50))")
     if not settings and not world.tells:
-        assert [e.text for e in world.look()] == ["exact", f"missing {2 * ROWS}"]
+        assert [(e.text, e.found) for e in world.look()] == [(f"missing {ROWS}", 0)] * 2
     database.run("DROP TABLE renamed_rows")
 
 

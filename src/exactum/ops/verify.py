@@ -212,7 +212,7 @@ def _alike(each: Evidence) -> tuple[object, ...]:
     """Epochs of one sink that follow one another, are found the same and say the same of why; what
     has numbers of its own stands alone.
     """
-    alone = each.finding.value in ("missing", "extra", "different")
+    alone = each.found is not None and each.finding.value in ("missing", "extra", "different")
     return each.sink, each.finding, each.by, each.why, each.batch_id if alone else None
 
 

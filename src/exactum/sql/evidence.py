@@ -3,8 +3,8 @@
 The ledger's row is written in the transaction that makes an epoch's rows visible. PostgreSQL keeps
 with each row the transaction that wrote it (``xmin``), so the rows of that very transaction can be
 counted, whatever the writer claims. MySQL and MariaDB show no such thing: there the ledger speaks,
-and the table must have as many rows in all. What users or triggers have changed since is another
-transaction's.
+and the table must have as many rows in all; where it has fewer, nobody knows of which batches. What
+users or triggers have changed since is another transaction's.
 """
 
 from __future__ import annotations
@@ -170,27 +170,31 @@ class SqlEvidence:
         return compared(each.batch_id, name, each.rows, found, by=by, why=why)
 
     def _refuse_short(self, found: dict[int, Evidence], staged: Sequence[StagedEpoch]) -> None:
-        """Where rows do not tell who wrote them: whether the tables have as many as are said to
-        stand.
+        """Where rows do not tell who wrote them: whether a table has as many as are said to stand.
+        If not, some are missing of these batches together.
         """
         exact = [
             each
             for each in staged
             if not _is_upsert(each) and found[each.batch_id].finding is Finding.EXACT
         ]
-        short = 0
         for target in {_table_of(each) for each in exact}:
-            rows = sum(each.rows for each in exact if _table_of(each) == target)
+            own = [each for each in exact if _table_of(each) == target]
+            rows = sum(each.rows for each in own)
             text = ROWS_UP_TO.format(target=self._sink.quoted(target), limit=rows)
-            short += rows - int(self._session.query(text)[0][0])
+            there = int(self._session.query(text)[0][0])
+            if there == rows:
+                continue
+            untold = "which of them are missing cannot be told; " if there else ""
+            why = (
+                f"these batches wrote {rows:,} rows, and the table {target} has {there:,} in all; "
+                f"{untold}rows that somebody deleted since count as missing"
+            )
+            for batch_id in (each.batch_id for each in own):
+                found[batch_id] = replace(
+                    found[batch_id],
+                    found=None if there else 0,
+                    finding=Finding.MISSING,
+                    why=why,
+                )
         self._session.rollback()
-        if not short:
-            return
-        why = (
-            f"the table has {short:,} rows less than these batches wrote; which they are of cannot "
-            "be told; rows that somebody deleted since count as missing"
-        )
-        last = found[exact[-1].batch_id]
-        found[last.batch_id] = replace(
-            last, found=last.promised - short, finding=Finding.MISSING, why=why
-        )
