@@ -4,6 +4,7 @@ rows: the query stops once, no value is rounded, and no row goes without a word.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from exactum.errors import EpochAborted, HeuristicOutcome, SettingRefused
 from exactum.protocol.model import CommitPermit
 from exactum.protocol.sink import Guarantee
+from exactum.sql.table import Column, ColumnLimits, Kind, keeps
+from tests.kit.errors import raised
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Columns, Incarnation, Query, narrow
 from tests.sql.test_epochs import die_before_commit, permit, rows_in
@@ -223,3 +226,96 @@ def test_an_upserts_key_that_is_dropped(database: SqlDatabase) -> None:
     database.run(f"ALTER TABLE {table} ADD CONSTRAINT only_one UNIQUE (id)")
     finish(query, allowed)
     assert rows_in(database, table) == NEW
+
+
+def decided_on(database: SqlDatabase, table: str, way: str) -> tuple[Query, CommitPermit]:
+    """A batch is decided and not committed; its row has digits that a narrower column has not."""
+    driver = driver_on(database, table, way)
+    die_before_commit(driver, 0)
+    driver.close()
+    return driver.query, permit(driver.query, 0)[0]
+
+
+WHOLE = (2**53 + 1, Decimal("1234.5678"), 123456, 1 / 3, "name")
+
+
+def whole_rows(database: SqlDatabase, table: str) -> list[tuple[Any, ...]]:
+    """With the fraction of the moment's second, in microseconds."""
+    rows = database.rows(f"SELECT k, money, at, ratio, name FROM {table}")
+    return [(k, money, at.microsecond, ratio, name) for k, money, at, ratio, name in rows]
+
+
+@pytest.mark.parametrize(
+    ("way", "column", "became"),
+    [
+        ("append", "money", "decimal(12,2)"),
+        ("append", "at", "{moment}(0)"),
+        ("upsert", "money", "decimal(12,3)"),
+        ("upsert", "name", "char(9)"),
+    ],
+)
+def test_a_narrower_column_under_what_is_decided(
+    database: SqlDatabase, table: str, way: str, column: str, became: str
+) -> None:
+    """Neither a start nor 'finish' gives the server a value that it would round. With the column as
+    it was, the rows come whole.
+    """
+    query, allowed = decided_on(database, table, way)
+    alter(database, table, column, became)
+    said = ("TARGET_REFUSES", f"column '{column}' of", "Put the column back as it was")
+    with raised(HeuristicOutcome, *said):
+        finish(query, allowed)
+    with raised(HeuristicOutcome, *said):
+        query.run(0)
+    assert whole_rows(database, table) == []
+    declared = dict(part.split(" ", 1) for part in TABLE.split(", "))
+    alter(database, table, column, declared[column])
+    query.run(0)
+    assert whole_rows(database, table) == [WHOLE]
+
+
+@pytest.mark.parametrize(
+    ("way", "column", "became"),
+    [
+        ("append", "money", "decimal(14,6)"),
+        ("append", "name", "varchar(80)"),
+        ("upsert", "name", "text"),
+    ],
+)
+def test_a_wider_column_under_what_is_decided(
+    database: SqlDatabase, table: str, way: str, column: str, became: str
+) -> None:
+    query, allowed = decided_on(database, table, way)
+    alter(database, table, column, became)
+    finish(query, allowed)
+    assert whole_rows(database, table) == [WHOLE]
+
+
+def column(kind: Kind, type_: str = "", *, nullable: bool = True, **limits: Any) -> Column:
+    return Column("c", type_, kind, nullable, limits=ColumnLimits(**limits))
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (column(Kind.DECIMAL), column(Kind.DECIMAL, precision=38, scale=10)),
+        (column(Kind.DECIMAL, precision=9, scale=2), column(Kind.DECIMAL, precision=9, scale=1)),
+        (column(Kind.TIMESTAMP_TZ), column(Kind.TIMESTAMP_TZ, scale=0)),
+        (column(Kind.TIMESTAMP, scale=6), column(Kind.TIMESTAMP_TZ, scale=6)),
+        (column(Kind.FLOAT, precision=53), column(Kind.FLOAT, precision=24)),
+        (column(Kind.TEXT, length_max=9), column(Kind.TEXT, length_max=8)),
+        (column(Kind.TEXT, length_max=9), column(Kind.TEXT, length_max=35, length_in_bytes=True)),
+        (column(Kind.TEXT), column(Kind.TEXT, length_max=9, trailing_spaces_free=True)),
+        (column(Kind.TEXT), column(Kind.TEXT, character_max=0xFFFF)),
+        (column(Kind.BYTES, length_max=9), column(Kind.BYTES, length_min=9, length_max=9)),
+        (column(Kind.OTHER, "interval"), column(Kind.OTHER, "inet")),
+        (column(Kind.JSON, "json"), column(Kind.JSON, "jsonb")),
+        (column(Kind.INTEGER), column(Kind.INTEGER, nullable=False)),
+    ],
+)
+def test_what_a_server_would_change_without_a_word(before: Column, now: Column) -> None:
+    """Of an array's elements as well; the same column keeps what it has."""
+    arrays = [replace(column(Kind.ARRAY), element=element) for element in (now, before)]
+    assert not keeps(now, before)
+    assert keeps(before, before)
+    assert not keeps(*arrays)

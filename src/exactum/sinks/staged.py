@@ -541,9 +541,10 @@ class StagedParticipant:
         return HeuristicOutcome(
             "TARGET_REFUSES",
             f"{permit.record.epoch} is decided, and the target does not carry it out: "
-            f"{self._target.shown}: {failure}.\nThe rows are kept in {self._staging.where} and "
-            "nothing is lost.\nRemove what is in the way (a row with the same key that somebody "
-            "else wrote since, a missing right, a changed table), then start the query again.",
+            f"{self._target.shown}: {str(failure).rstrip('.')}.\nThe rows are kept in "
+            f"{self._staging.where} and nothing is lost.\nRemove what is in the way (a "
+            "row with the same key that somebody else wrote since, a missing right, a changed "
+            "table), then start the query again.",
         )
 
 

@@ -7,7 +7,8 @@ mode as well); MySQL puts a number of its own in the place of null where a colum
 AUTO_INCREMENT, and upserts by whichever unique key a row hits, so that another key would double
 rows or lose some. And a bigint in COPY's binary format would be read as a double without a word. So
 the table is read once more where its definition cannot change any more: in the transaction that
-writes to it, before the first row.
+writes to it, before the first row. So it is after a decision, too: what waits in files has not met
+the table yet, and whoever changed a column saw it without these rows.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.sql.dialect import Dialect, Load, Mode
 from exactum.sql.session import ServerFailure, Session, SqlFailure
-from exactum.sql.table import Column, Kind, Table, TableName, without_limits
+from exactum.sql.table import Column, Table, TableName, keeps, without_limits
 
 SOURCE = ("topic", "partition", "offset")
 NAMED_BY_MAX = 3
@@ -107,12 +108,11 @@ def _listed(columns: Sequence[Column]) -> str:
 # ---- in the transaction ----------------------------------------------------------------------
 
 
-def check_table(
-    dialect: Dialect, session: Session, load: Load, columns: Sequence[Column] = ()
-) -> None:
+def check_table(dialect: Dialect, session: Session, load: Load, *, is_decided: bool) -> None:
     """Before ``load`` goes into its target, whose definition nobody can change from here on until
-    the session's transaction ends. ``columns``: as they were at the start; none after a decision,
-    for then the rows are as if they had been there when a column was changed.
+    the session's transaction ends. Its columns are those that its rows were judged by. Rows of
+    which nothing is decided can be judged anew, by the next start: they go into these columns only.
+    Decided ones go into columns that keep each of their values, too.
 
     Raises:
         SqlFailure: OTHER, the table can hold no guarantee any more (UNLOGGED, MyISAM, a rule,
@@ -129,16 +129,22 @@ def check_table(
         raise SqlFailure(ServerFailure.MISSING, "", f"there is no table {target} any more")
     if table.hides_rows and load.flag is not None:
         raise SqlFailure(ServerFailure.OTHER, "", hidden_rows(target))
-    for column in columns:
-        if (now := table.column(column.name)) != column:
-            raise SqlFailure(ServerFailure.CHANGED, "", _column_change(target, column, now))
-    for name, type_ in load.columns if load.is_read_by_type else ():
-        now = table.column(name)
-        if now is None or without_limits(now.type) != without_limits(type_):
-            before = Column(name, type_, Kind.OTHER)
-            raise SqlFailure(ServerFailure.CHANGED, "", _column_change(target, before, now))
+    for column in load.columns:
+        now = table.column(column.name)
+        if now != column and not (is_decided and now and _takes_decided(load, now, column)):
+            why = _column_change(target, column, now)
+            back = " Put the column back as it was." if is_decided else ""
+            raise SqlFailure(ServerFailure.CHANGED, "", why + back)
     if load.mode is Mode.UPSERT and (why := wrong_key(table, load.key, dialect)):
         raise SqlFailure(ServerFailure.CHANGED, "", f"The table was changed: an upsert {why}")
+
+
+def _takes_decided(load: Load, now: Column, before: Column) -> bool:
+    """A key that compares in another way would let another row win."""
+    is_bound = load.is_read_by_type or before.name in load.key
+    if is_bound and without_limits(now.type) != without_limits(before.type):
+        return False
+    return keeps(now, before)
 
 
 def _column_change(table: TableName, before: Column, now: Column | None) -> str:
@@ -148,8 +154,8 @@ def _column_change(table: TableName, before: Column, now: Column | None) -> str:
         other = "another type called " if now.known_by != before.known_by else ""
         became = f"is {other}{now.type}{null}"
     return (
-        f"column {before.name!r} of {table} {became} now, or defined in another way. At the "
-        f"query's start it was {before.type}: the server could change values without a word."
+        f"column {before.name!r} of {table} {became} now, or defined in another way. When the rows "
+        f"were written it was {before.type}: the server could change values without a word."
     )
 
 

@@ -90,7 +90,8 @@ class RefusedRow:
 class Load:
     """How a staged file goes into its target, as its header says; those of one load are equal.
 
-    columns: name and type of the target's, without the flag. load: ``RowEncoder.header``.
+    columns: the target's that are written, by which the rows were judged; without the flag. load:
+    ``RowEncoder.header``.
 
     The rows of an upsert go from the temporary table into the target in one statement or a few. For
     each ``key`` only the last row, which is the one with the greatest ``order_by`` values (compared
@@ -101,7 +102,7 @@ class Load:
     """
 
     target: TableName
-    columns: tuple[tuple[str, str], ...]
+    columns: tuple[Column, ...]
     mode: Mode
     key: tuple[str, ...]
     order_by: tuple[str, ...]
@@ -124,7 +125,7 @@ class Load:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.columns)
+        return tuple(column.name for column in self.columns)
 
     @property
     def flag(self) -> str | None:
@@ -140,8 +141,9 @@ class Load:
     @property
     def staged_columns(self) -> tuple[Column, ...]:
         """Those of the temporary table."""
-        listed = self.columns if self.delete_when is None else (*self.columns, self.delete_when)
-        return tuple(Column(name, type_, Kind.OTHER) for name, type_ in listed)
+        listed = [(column.name, column.type) for column in self.columns]
+        flag = () if self.delete_when is None else (self.delete_when,)
+        return tuple(Column(name, type_, Kind.OTHER) for name, type_ in (*listed, *flag))
 
 
 class Dialect(ABC):

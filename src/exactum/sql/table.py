@@ -12,6 +12,8 @@ from enum import Enum
 
 from exactum.errors import SettingRefused
 
+BYTES_A_CHARACTER = 4
+"""At most, in UTF-8."""
 _PART = r'("(?:[^"]|"")+"|[^".][^.]*)'
 _NAME = re.compile(rf"(?:{_PART}\.)?{_PART}", re.DOTALL)
 
@@ -171,6 +173,32 @@ class Table:
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)
+
+
+def keeps(now: Column, before: Column) -> bool:
+    """Whether the server puts no value that ``before`` could hold into ``now`` as another one,
+    without a word: rounded, cut, filled up, converted, or one of its own in the place of null. What
+    it refuses in words (a number that is too large) does not count.
+    """
+    if now.element is not None and before.element is not None:
+        return keeps(now.element, before.element)
+    own, former = now.limits, before.limits
+    is_in_bytes = own.length_in_bytes and not former.length_in_bytes
+    longest = (former.length_max or 0) * (BYTES_A_CHARACTER if is_in_bytes else 1) or None
+    limits = (
+        (own.precision, former.precision),
+        (own.scale, former.scale),
+        (own.length_max, longest),
+        (own.character_max, former.character_max),
+    )
+    return (
+        now.kind is before.kind
+        and (now.type == before.type or now.kind not in (Kind.JSON, Kind.OTHER))
+        and (now.nullable or not before.nullable)
+        and own.length_min <= former.length_min
+        and own.trailing_spaces_free == former.trailing_spaces_free
+        and all(is_ is None or (was is not None and is_ >= was) for is_, was in limits)
+    )
 
 
 _LIMITS = re.compile(r"\(.*?\)")

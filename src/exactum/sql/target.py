@@ -50,7 +50,7 @@ from exactum.sql.session import (
     SqlFailure,
     port_error,
 )
-from exactum.sql.table import Column, TableName
+from exactum.sql.table import TableName
 from exactum.sql.writer import SqlScope, WritePlan, load_of
 
 
@@ -284,7 +284,7 @@ class SqlTarget(JudgingTarget):
             if self._takes_held(session, epoch):
                 state = Published.DONE
             else:
-                state = self._all_but_commit(session, epoch, self._plan.columns)
+                state = self._all_but_commit(session, epoch, is_decided=False)
             if state is Published.DONE:
                 self._held = (epoch.digest, session)
             else:
@@ -324,8 +324,7 @@ class SqlTarget(JudgingTarget):
 
         def step(session: Session) -> None:
             is_there = self._takes_held(session, epoch)
-            columns = self._plan.columns
-            if not is_there and self._load(session, epoch, columns) is Published.MISSING:
+            if not is_there and self._load(session, epoch, is_decided=False) is Published.MISSING:
                 raise FileNotFoundError(self._plan.staging.where)
             try:
                 session.commit()
@@ -382,7 +381,7 @@ class SqlTarget(JudgingTarget):
         self.let_go()
 
         def step(session: Session) -> Published:
-            state = self._all_but_commit(session, epoch)
+            state = self._all_but_commit(session, epoch, is_decided=True)
             if state is Published.DONE:
                 self._commit(session, epoch)
             else:
@@ -394,10 +393,10 @@ class SqlTarget(JudgingTarget):
     # ---- in the session's transaction --------------------------------------------------------
 
     def _all_but_commit(
-        self, session: Session, epoch: StagedEpoch, columns: Sequence[Column] = ()
+        self, session: Session, epoch: StagedEpoch, *, is_decided: bool
     ) -> Published:
-        """``columns``: see ``check_table``."""
-        return self._state_before(session, epoch) or self._load(session, epoch, columns)
+        state = self._state_before(session, epoch)
+        return state or self._load(session, epoch, is_decided=is_decided)
 
     def _state_before(self, session: Session, epoch: StagedEpoch) -> Published | None:
         """None: its row is in the ledger, and it is to be loaded."""
@@ -409,17 +408,15 @@ class SqlTarget(JudgingTarget):
         if highest is not None and highest > epoch.batch_id:
             # The row of a later batch speaks for a row that was pruned. Files go when their epoch
             # is committed, so what is still there was not.
-            left = self._load(session, epoch) is not Published.MISSING
+            left = self._load(session, epoch, is_decided=True) is not Published.MISSING
             return Published.OVERTAKEN if left else Published.BEFORE
         return None
 
-    def _load(
-        self, session: Session, epoch: StagedEpoch, columns: Sequence[Column] = ()
-    ) -> Published:
+    def _load(self, session: Session, epoch: StagedEpoch, *, is_decided: bool) -> Published:
         """DONE or MISSING."""
         try:
             for load, parts in self._loads(epoch):
-                check_table(self._dialect, session, load, columns)
+                check_table(self._dialect, session, load, is_decided=is_decided)
                 bring(self._dialect, session, load, self._frames(parts))
         except FileNotFoundError:
             return Published.MISSING
@@ -438,7 +435,7 @@ class SqlTarget(JudgingTarget):
         kept: list[StagedPart] = []
         refused: list[RefusedRow] = []
         for load, parts in self._loads(epoch):
-            check_table(self._dialect, session, load, self._plan.columns)
+            check_table(self._dialect, session, load, is_decided=False)
             rows = self._bring_accepted(session, load, parts)
             refused.extend(rows)
             kept.extend(_without(parts, rows))

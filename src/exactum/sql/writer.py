@@ -153,7 +153,7 @@ def load_of(plan: WritePlan, encoder: RowEncoder) -> Load:
     flag = plan.flag
     return Load(
         plan.target,
-        tuple((column.name, column.type) for column in plan.columns),
+        plan.columns,
         plan.mode,
         plan.key,
         plan.order_by,

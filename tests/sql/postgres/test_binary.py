@@ -75,7 +75,7 @@ def test_a_column_that_was_changed_under_a_query(
     driver = database.query(table).start()
     driver.run(0)
     database.run(f"ALTER TABLE {table} ALTER {column} TYPE {became}")
-    with pytest.raises(EpochAborted, match="column .* of .* At the query's start it was"):
+    with pytest.raises(EpochAborted, match="column .* of .* When the rows were written it was"):
         driver.run(1)
     driver.close()
     assert database.value(f"SELECT count(*) FROM {table}") == len(expected([0]))
