@@ -226,6 +226,28 @@ def test_a_query_that_waits_for_its_first_batch(checkpoint: Checkpoint) -> None:
     assert checkpoint.says()[0] == "DOWN"
 
 
+@pytest.mark.parametrize("last", ["waited", "worked", "decided"])
+def test_a_run_that_has_told_nothing_yet_is_not_judged_by_the_one_before(
+    checkpoint: Checkpoint, last: str
+) -> None:
+    """Its lock says that it lives: the silence, the lag and the doubt were its predecessor's."""
+    story = ago(700).starts().epoch(2).lag(90, 60.0).after(300).lag(90, 360.0)
+    checkpoint.spark(2, 2, age_s=400)
+    if last == "waited":
+        told = {"run_id": "r1", "name": "orders", "checkpoint": "c", "doing": "Getting offsets"}
+        story.tell("QueryWaits", **told)
+    elif last == "decided":
+        story.decides(3)
+        checkpoint.spark(3, 2, age_s=400).commit(3, age_s=400)
+    checkpoint.tells(story.dies())
+    with checkpoint.alive("i2"):
+        now_ms = round(time.time() * 1000)
+        assert checkpoint.says()[0] == "OK"
+        assert checkpoint.says(now_ms=now_ms + 25_000)[0] == "OK"
+        assert checkpoint.says(now_ms=now_ms + 35_000)[0] in ("STALLED", "IN DOUBT")
+    assert checkpoint.says()[0] in ("DOWN", "IN DOUBT")
+
+
 def test_a_start_that_failed_says_why(checkpoint: Checkpoint) -> None:
     """It comes to no run, and is newer than the last one; the end of an older run is not."""
     story = ago(60).starts("i2").epoch(0).ends("RowsRefused", "halt", incarnation="i2").after(5)

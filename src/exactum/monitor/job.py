@@ -133,6 +133,8 @@ class _Reading:
         if seen:
             stats.is_running = bool(alive)
             stats.at_hand = stats.at_hand if alive else None
+        if alive:
+            stats.lives(alive[-1].incarnation, alive[-1].started_ms)
         logged_ms = self._attempt(lambda: _logged_ms(place, finished)) or 0
         if stats.observed_ms is not None:
             # A history may fall silent while the query goes on: a full disk, a folder not its own.

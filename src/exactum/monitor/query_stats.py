@@ -253,12 +253,9 @@ class QueryStats:
 
     def _run_started(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.guarantee, self.checkpoint = of["guarantee"], of["checkpoint"]
-        self.has_stopped = False
         self.timeouts_ms = dict(of.get("timeouts_ms") or {})
         self.trigger_ms, self.ends = int(of.get("trigger_ms") or 0), bool(of.get("ends"))
         self._identify(at_ms, of)
-        self._begin_silence()
-        self.is_waiting, self.waits_ms, self.is_watched = False, None, False
 
     def _waits(self, at_ms: int, of: Mapping[str, Any]) -> None:
         """A run that has begun nothing: it is known by that alone. One that is stopped meanwhile
@@ -276,11 +273,27 @@ class QueryStats:
         self.is_waiting, self.waits_ms = True, None if for_data else since_ms
         self.is_watched = True
 
+    def lives(self, incarnation: str, began_ms: int) -> None:
+        """This run lives, as its lock says, and may have told nothing yet: then what is known of
+        silence, waits and the batch at hand was an older run's.
+        """
+        if incarnation <= (self.incarnation or ""):
+            return
+        self.at_hand = None
+        self._begin(began_ms)
+        if self.observed_ms is not None:
+            self.observed_ms = max(self.observed_ms, began_ms)
+
     def _identify(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.runs += of["incarnation"] != self.incarnation
         self.name, self.run_id, self.incarnation = of["name"], of["run_id"], of["incarnation"]
-        self.is_running, self.run_began_ms = True, at_ms
+        self._begin(at_ms)
+
+    def _begin(self, at_ms: int) -> None:
+        self.is_running, self.has_stopped, self.run_began_ms = True, False, at_ms
+        self.is_waiting, self.waits_ms, self.is_watched = False, None, False
         self.stalled.clear()
+        self._begin_silence()
 
     def _begin_silence(self) -> None:
         """What was known of lags and pauses was an older run's."""
