@@ -52,7 +52,7 @@ class Lineage:
             facet = error_message_run.ErrorMessageRunFacet(message, "PYTHON")
             self._emit(RunState.FAIL, {"errorMessage": facet})
         elif isinstance(event, RunEnded):
-            self._emit(RunState.COMPLETE)
+            self._emit(RunState.ABORT if event.reason else RunState.COMPLETE)
 
     def _emit(self, state: RunState, facets: dict[str, Any] | None = None) -> None:
         run = self._run

@@ -82,6 +82,10 @@ def stopped(folder: Path) -> tuple[Story, int]:
     return at_work(10, 0, folder).ends(), 9
 
 
+def cut_off(folder: Path) -> tuple[Story, int]:
+    return at_work(10, 0, folder).ends(reason="it was cut off by the end of its script"), 9
+
+
 def refused(folder: Path) -> tuple[Story, int]:
     return at_work(10, 0, folder).ends("RowsRefused", "halt", "a row is refused"), 9
 
@@ -95,6 +99,7 @@ CASES = {
     "has read all and ended": (ended, False, "OK"),
     "has said that it ends, and is locked still": (ended, True, "OK"),
     "was stopped": (stopped, False, "DOWN"),
+    "was cut off by the end of its script": (cut_off, False, "DOWN"),
     "was refused": (refused, False, "DOWN"),
     "was killed after its decision": (fine, False, "IN DOUBT"),
 }

@@ -357,6 +357,33 @@ def test_down_and_soon_up_again() -> None:
     assert judged(story).todo.endswith("just starting is seen here once its query begins.")
 
 
+def test_the_end_of_its_script_is_no_failure_of_a_query() -> None:
+    """By another query's error, a signal, or because the interpreter ends: that is why it is down,
+    but neither its last failure nor one of three.
+    """
+    story = Story().starts().epoch(0)
+    others = {"error": "Unavailable: of tot", "disposition": "retry"}
+    ends = [
+        ({"text": "it was ended by SIGTERM"}, "It was ended by SIGTERM."),
+        ({"text": "it ended with Unavailable: of tot", **others}, "It ended with Unavailable: of"),
+    ]
+    for life in range(4):
+        cut = {"reason": "it was cut off by the end of its script", "incarnation": f"i{life + 1}"}
+        found = judged(story.after(5).ends(**cut))
+        assert found.reason == "No process runs it. It was cut off by the end of its script."
+        assert not story.stats.has_stopped
+        fields, said = ends[life % 2]
+        found = judged(story.dies(is_own=False, **fields))
+        assert (found.verdict, said in found.reason) == (Verdict.DOWN, True)
+        assert (story.stats.failed_starts, story.stats.last_failure) == (0, None)
+        assert verdict(story.after(1).starts(f"i{life + 2}")) is Verdict.OK
+    found = judged(
+        story.ends("RowsRefused", "halt", "no", incarnation="i5").dies(is_own=False, **others)
+    )
+    assert "RowsRefused" in found.reason, "what it said itself stands"
+    assert story.stats.failed_starts == 1
+
+
 def test_a_loop_of_failures_is_down_though_it_is_up_again_and_again() -> None:
     """From the third start in a row that fails, until something is completed. A death that is told
     of twice, by the run and by its process, is one.

@@ -16,7 +16,9 @@ from exactum import errors
 from exactum.ops.run.ending import HALTING, RELATED_S, Meaning, Report, ending
 from exactum.ops.run.plan import STANDBY_AFTER_S, STANDBY_LAST_S, standby_due_s
 from exactum.ops.run.restart import JITTER, QUIET_S, FirstStarts, GiveUp, Restarts
+from exactum.ops.run.script_facts import ScriptFacts
 from exactum.ops.run.values import duration
+from tests.kit.monitor.facts import Story
 
 GAPS_S = st.lists(
     st.sampled_from([0, 7, QUIET_S - 1, QUIET_S, 2 * QUIET_S]), min_size=1, max_size=40
@@ -217,6 +219,33 @@ def test_who_was_fenced_just_now_does_not_take_the_query_back(
 ) -> None:
     """However the script ends then."""
     assert ending(status, {"q": report(errors.Fenced)}, last, NOW_S).meaning is Meaning.HALT
+
+
+@pytest.mark.parametrize(
+    ("status", "last", "of"),
+    [
+        (1, last_error("StreamingQueryException", "...", "b"), {"b"}),
+        (1, UNRELATED, None),
+        (1, None, None),
+        (-signal.SIGKILL, None, None),
+        (-signal.SIGTERM, None, set()),
+        (-signal.SIGINT, last_error("KeyboardInterrupt", ""), set()),
+    ],
+)
+def test_whose_failure_it_is(status: int, last: Report | None, of: set[str] | None) -> None:
+    """That of the query whose error it is; nobody's where somebody ends the script; else each one's,
+    as no process is killed for lack of memory without a cause.
+    """
+    how = ending(status, {}, last, NOW_S)
+    assert how.of == of
+    facts = ScriptFacts(standby=False)
+    for query_id in "ab":
+        started = Story().starts().facts[0].fields
+        facts.observed("RunStarted", {**started, "query_id": query_id})
+    facts.ended(7, how)
+    failed = {name for name, each in facts.stats.queries.items() if each.failed_starts}
+    assert failed == (set("ab") if of is None else of)
+    assert not any(each.is_running for each in facts.stats.queries.values())
 
 
 def test_a_signal_is_named() -> None:

@@ -52,7 +52,8 @@ class Fact:
 
 SUPERVISOR_FACTS = (
     "ProcessStarted",  # pid, standby
-    "ProcessEnded",  # pid, status, meaning (restart, halt, done), error, disposition, text
+    # pid, meaning (restart, halt, done), error, disposition, text, is_own: that query's failure
+    "ProcessEnded",
     "ProcessRestarts",  # delay_s
     "ProcessTakesOver",  # pid
     "ProcessFrozen",  # pid, silent_s

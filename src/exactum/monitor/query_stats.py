@@ -119,8 +119,8 @@ class InDoubt:
 
 
 @dataclass(frozen=True)
-class LastFailure:
-    """What ended a run of the query last, in the words of its error."""
+class RunEnd:
+    """What ended a run of the query, in the words of the error or of who saw the end."""
 
     at_ms: int
     error: str
@@ -160,7 +160,11 @@ class QueryStats:
     """Runs in a row that ended with an error before they completed anything."""
     restart_at_ms: int | None = None
     """When a supervisor starts it again."""
-    last_failure: LastFailure | None = None
+    last_end: RunEnd | None = None
+    """What ended the last run, its own failure or not; None: it runs, was stopped, or nobody knows.
+    """
+    last_failure: RunEnd | None = None
+    """What of its own ended a run last."""
     epoch: int | None = None
     """The batch that was completed last."""
     finished: int | None = None
@@ -291,6 +295,7 @@ class QueryStats:
 
     def _begin(self, at_ms: int) -> None:
         self.is_running, self.has_stopped, self.run_began_ms = True, False, at_ms
+        self.last_end = None
         self.is_waiting, self.waits_ms, self.is_watched = False, None, False
         self.stalled.clear()
         self._begin_silence()
@@ -310,17 +315,25 @@ class QueryStats:
         self.is_running, self.at_hand = False, None
         if of["error"]:
             self.has_stopped = False
-            self.last_failure = LastFailure(at_ms, of["error"], of["disposition"], of["reason"])
+            self.last_end = RunEnd(at_ms, of["error"], of["disposition"], of["reason"])
+            self.last_failure = self.last_end
+        elif of["reason"]:  # its script ended while it ran: no failure of it, and no stop
+            self.last_end = RunEnd(at_ms, "", "", of["reason"])
         elif not is_late:
-            self.has_stopped, self.open_since_ms = True, None
+            self.has_stopped, self.open_since_ms, self.last_end = True, None, None
 
     def _process_ended(self, at_ms: int, of: Mapping[str, Any]) -> None:
         failed = of["meaning"] != "done"
-        self._note_death(failed=failed)
+        is_own = failed and bool(of.get("is_own", True))
+        self._note_death(failed=is_own)
         self.is_running, self.at_hand = False, None
-        if failed:
-            self.has_stopped = False
-            self.last_failure = LastFailure(at_ms, of["error"], of["disposition"], of["text"])
+        if not failed:
+            return
+        self.has_stopped = False
+        if is_own or not self._has_failed:  # else it has said already what was its own end
+            self.last_end = RunEnd(at_ms, of["error"], of["disposition"], of["text"])
+        if is_own:
+            self.last_failure = self.last_end
 
     def _note_death(self, *, failed: bool) -> None:
         self.failed_starts += failed and not self._has_failed

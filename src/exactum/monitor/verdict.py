@@ -35,8 +35,8 @@ from exactum.monitor.query_stats import (
     SAME_SAMPLE_MS,
     BatchLine,
     LagSample,
-    LastFailure,
     QueryStats,
+    RunEnd,
 )
 from exactum.monitor.words import duration, millis
 
@@ -201,8 +201,9 @@ def _down(case: _Case) -> Judgement | None:
             "It was stopped; nothing failed.",
             f"Start it again when it is to go on. {STARTING}",
         )
-    if failure is not None and failure.at_ms >= (stats.run_began_ms or 0):
-        reason = f"No process runs it. {_ending_of(failure)}"
+    end = stats.last_end
+    if end is not None:
+        reason = f"No process runs it. {_ending_of(end)}"
         if case.restarts:
             left_ms = max(0, (stats.restart_at_ms or 0) - case.now_ms)
             when = f"in {span(left_ms)}" if left_ms else "now"
@@ -212,7 +213,7 @@ def _down(case: _Case) -> Judgement | None:
                 f"Wait: exactum run starts it again {when}. If it ends so again, mend what the "
                 "error names.",
             )
-        return Judgement(Verdict.DOWN, reason, _advice_after(failure.disposition))
+        return Judgement(Verdict.DOWN, reason, _advice_after(end.disposition))
     if stats.run_began_ms is None and stats.epoch is None:
         reason = "No process runs it, and nothing is known of a run."
     else:
@@ -341,7 +342,7 @@ def _blocked_upstream(case: _Case) -> Judgement | None:
 # ---- failures, in words --------------------------------------------------------------------
 
 
-def _ending_of(failure: LastFailure) -> str:
+def _ending_of(failure: RunEnd) -> str:
     """``It ended with Unavailable: the broker ...``, in one line and with a full stop."""
     text = " ".join((failure.reason or failure.error or "an error without a text").split())
     if text.startswith("it "):  # as a supervisor says of a process

@@ -205,6 +205,8 @@ def _run_started(of: Fields) -> Sentence:
 
 
 def _run_ended(of: Fields) -> Sentence:
+    if not of["error"] and of["reason"]:
+        return Sentence("The run ended with its script", WARN, str(of["reason"]))
     if not of["error"]:
         return Sentence("The run was stopped")
     return Sentence(f"The run ended with {of['error']}", BAD, str(of["reason"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
@@ -59,6 +60,20 @@ open_queries = OpenQueries()
 """Of this process: the supervisor asks the whole script to stop, and two functions of exactum in
 one query meet nowhere else.
 """
+
+
+def script_is_over() -> bool:
+    """Whether the interpreter ends: it takes threads away from whatever still runs. No public name
+    says so, but no executor takes work any more, from before the first thread is taken away.
+    """
+    pool = ThreadPoolExecutor(1, "exactum-probe")
+    try:
+        pool.submit(int)
+    except RuntimeError as error:  # which is also what a process with too many threads raises
+        return "interpreter shutdown" in str(error)
+    finally:
+        pool.shutdown(wait=False)
+    return False
 
 
 _START = "_ensure_initialized"

@@ -48,7 +48,8 @@ class Ending:
 
     ``is_transient``: with an error of exactum that another start may mend. ``disposition`` is what
     that error's class says may be done next, empty where nothing is known of an error.
-    ``unknown_of`` is the query that ended it with an ``UnknownFailure``.
+    ``unknown_of`` is the query that ended it with an ``UnknownFailure``. ``of`` are the queries
+    whose failure it is, none where somebody has ended it; None: nobody says, so it is of each.
     """
 
     meaning: Meaning
@@ -57,9 +58,12 @@ class Ending:
     is_transient: bool = False
     disposition: str = ""
     unknown_of: str = ""
+    of: frozenset[str] | None = None
 
 
 LIVES_MAX = 3
+FROM_OUTSIDE = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+"""Of these no process dies of itself."""
 HALTING = (Disposition.FENCED, Disposition.HALT)
 RELATED_S = 30.0
 """A script that ends so soon after a query of it, and does not say why, may have ended because
@@ -80,8 +84,9 @@ def ending(status: int, reports: Mapping[str, Report], last: Report | None, now_
     if status == 0:
         return Ending(Meaning.DONE, "it ended by itself" + _dealt_with(recent))
     cause = _cause(status, recent, reports, last)
+    of = frozenset[str]() if status in FROM_OUTSIDE else None
     if cause is None:
-        return Ending(Meaning.RESTART, f"it {_how(status)}")
+        return Ending(Meaning.RESTART, f"it {_how(status)}", of=of)
     halts = cause.disposition in HALTING
     return Ending(
         Meaning.HALT if halts else Meaning.RESTART,
@@ -92,6 +97,7 @@ def ending(status: int, reports: Mapping[str, Report], last: Report | None, now_
         unknown_of=(
             min(cause.queries, default="") if cause.name == UnknownFailure.__name__ else ""
         ),
+        of=cause.queries or of,
     )
 
 

@@ -81,14 +81,17 @@ class ScriptFacts:
     def ended(self, pid: int, how: Ending) -> None:
         """The process that had the turn has ended."""
         self._disposition = how.disposition
-        self.saw(
-            "ProcessEnded",
-            pid=pid,
-            meaning=how.meaning.value,
-            error=how.error,
-            disposition=how.disposition,
-            text=how.text,
-        )
+        for query_id in self.stats.known():
+            self.saw(
+                "ProcessEnded",
+                query_id,
+                pid=pid,
+                meaning=how.meaning.value,
+                error=how.error,
+                disposition=how.disposition,
+                text=how.text,
+                is_own=how.of is None or query_id in how.of,
+            )
 
     def restarts(self, delay_s: float) -> None:
         self.saw("ProcessRestarts", delay_s=delay_s, disposition=self._disposition)

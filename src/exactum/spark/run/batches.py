@@ -23,6 +23,7 @@ from exactum.checkpoint.offset_log import from_json, name_of
 from exactum.errors import (
     CheckpointRefused,
     CodeFailed,
+    Disposition,
     EpochAborted,
     ExactumError,
     RowsRefused,
@@ -40,7 +41,7 @@ from exactum.protocol.model import (
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, WriteOrder
 from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.jvm.java_class import JvmError, reason_of
-from exactum.spark.open_queries import open_queries
+from exactum.spark.open_queries import open_queries, script_is_over
 from exactum.spark.query import Batch, Run
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.housekeeping import Attending, Housekeeping, Tidying
@@ -172,11 +173,16 @@ class EpochRunner:
         if self._end_reported:
             return
         self._end_reported = True
-        # What cuts a micro-batch off is stop(), or the failure of the query: the latter is the end.
-        is_cut = isinstance(error, EpochAborted)
+        # What cuts a micro-batch off is stop(), the end of the script, or the failure of the query:
+        # the last of these is the end.
+        with_script = ends_with_script(error)
+        is_cut = isinstance(error, EpochAborted) or with_script
         failure = self.run.failure() if error is None or is_cut else None
         is_stop = is_cut and failure is None and self.run.was_stopped()
-        how = how_it_ended(None if is_stop else error, failure)
+        if with_script and failure is None and not is_stop:
+            how = ("", "", SCRIPT_ENDED)
+        else:
+            how = how_it_ended(None if is_stop else error, failure)
         last = -1 if self._last is None else self._last.batch_id
         self.run.emit(events.RunEnded(*self.run.about(last), *how))
 
@@ -321,13 +327,27 @@ class Batches:
 
     def _keep(self, run: Run, error: BaseException) -> None:
         self.error = error
-        supervised = process.current()
-        if (
-            isinstance(error, ExactumError)
-            and supervised is not None
-            and not open_queries.stopping.is_set()
-        ):
-            supervised.report_error(error, run.query_id)
+        if isinstance(error, ExactumError) and not ends_with_script(error):
+            tell_supervisor(run, error)
+
+
+def tell_supervisor(run: Run, error: ExactumError) -> None:
+    """The error ends the query, and may end the script."""
+    supervised = process.current()
+    if supervised is not None and not open_queries.stopping.is_set():
+        supervised.report_error(error, run.query_id)
+
+
+SCRIPT_ENDED = "it was cut off by the end of its script"
+HALTING = (Disposition.FENCED, Disposition.HALT)
+
+
+def ends_with_script(error: BaseException | None) -> bool:
+    """Whether the script is over, and what fails now fails of that: all but what says of the query
+    that it must not go on.
+    """
+    halts = isinstance(error, ExactumError) and error.disposition in HALTING
+    return not halts and script_is_over()
 
 
 def how_it_ended(error: BaseException | None, failure: str | None) -> tuple[str, str, str]:

@@ -27,7 +27,7 @@ from exactum.spark.decoding.bad_records import (
 )
 from exactum.spark.query import Run
 from exactum.spark.run import refusals, termination
-from exactum.spark.run.batches import EpochRunner, how_it_ended
+from exactum.spark.run.batches import EpochRunner, how_it_ended, tell_supervisor
 from exactum.spark.run.epoch_gate import EpochGate, StopRequest
 from exactum.spark.run.housekeeping import Attending, ProgressReports
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
@@ -91,6 +91,7 @@ def open_run(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Eng
     except ExactumError as error:
         with suppress(ExactumError):  # of a damaged record, which is the error itself
             run.emit(events.RunEnded(*run.about(-1), *how_it_ended(error, None)))
+        tell_supervisor(run, error)
         RECORDER.flush()
         raise
 
