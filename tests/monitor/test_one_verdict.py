@@ -193,6 +193,34 @@ def test_what_an_operator_finished_is_finished_everywhere(tmp_path: Path) -> Non
     assert judge(read_job(made.folder)).verdict.value == "DOWN"
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_an_end_that_was_written_and_not_told(tmp_path: Path, dies: bool) -> None:
+    """A driver writes down how a run ended before it lets go of its lock. What it says of that to
+    its supervisor comes later, or not at all where the process ends at once.
+    """
+    made = Checkpoint(tmp_path / "orders").spark(9, 9)
+    story, _ = stopped(made.folder)
+    told = heard(story)
+    made.tells(story)
+    lost = ScriptStats()
+    for fact in story.facts[:-1]:
+        lost.observe(fact)
+    if dies:
+        end = Story().dies("done", text="it ended by itself").facts[0]
+        lost.observe(Fact(story.now_ms, end.name, end.fields))
+    for stats in (told, lost):
+        source = HeardJobs(stats, with_history=True)
+        assert said_by_page(source)[1] == "It was stopped; nothing failed."
+        assert answer(probes(source)["/readyz"]) == "ready\n"
+
+
+def test_a_query_of_which_no_run_is_known_has_a_name() -> None:
+    """It told something before its run began: its id has to do."""
+    stats = heard(Story().begins(3).dies())
+    (line,) = answer(probes(HeardJobs(stats, with_history=True))["/readyz"]).splitlines()
+    assert line.startswith(f"Query {QUERY[:8]} is DOWN.")
+
+
 # ---- of checkpoints alone ----------------------------------------------------------------------
 
 

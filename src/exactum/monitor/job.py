@@ -242,8 +242,8 @@ def _has_ended(stats: QueryStats, run: RecordedRun) -> bool:
 
 
 def _joined(heard: QueryStats, written: QueryStats) -> QueryStats:
-    """What was heard, with what it cannot know: of the time before, and what an operator has
-    finished.
+    """What was heard, with what it cannot know: of the time before, what an operator has finished,
+    and an end that its process wrote down and did not live to tell.
     """
     known = {(each.batch_id, each.outcome, each.incarnation) for each in heard.batches}
     began_ms = heard.batches[0].at_ms if heard.batches else heard.observed_ms or 0
@@ -255,6 +255,7 @@ def _joined(heard: QueryStats, written: QueryStats) -> QueryStats:
     heard.batches = [*before, *heard.batches][-BATCHES_MAX:]
     finished = [each for each in (heard.finished, written.finished) if each is not None]
     heard.finished = max(finished, default=None)
+    heard.take_end(written)
     return heard
 
 

@@ -77,12 +77,12 @@ class HeardJobs:
         stats = self._stats.copy_of(query_id)
         folder = None if stats.checkpoint is None else local_folder(stats.checkpoint)
         if folder is None:
-            where = stats.checkpoint or "not known yet"
             problem = (
-                f"The checkpoint is {where}, in no folder: what is shown was heard since this "
-                "process began. The past is shown by exactum dashboard --checkpoint."
+                f"The checkpoint is {stats.checkpoint or 'not known yet'}, in no folder: what is "
+                "shown was heard since this process began. The past is shown by exactum dashboard "
+                "--checkpoint."
             )
-            return JobState(words.now_ms(), stats, where, problems=(problem,))
+            return JobState(words.now_ms(), stats, stats.checkpoint or "", problems=(problem,))
         history = self._history(folder) if self._with_history else None
         return read_job(folder, history=history, facts=lambda: self._stats.copy_of(query_id))
 

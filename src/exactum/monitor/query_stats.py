@@ -288,6 +288,18 @@ class QueryStats:
         if self.observed_ms is not None:
             self.observed_ms = max(self.observed_ms, began_ms)
 
+    def take_end(self, written: QueryStats) -> None:
+        """How the run at hand ended, of what is written of it, where that was not heard."""
+        is_of_this = self.incarnation is not None and self.incarnation == written.ended_incarnation
+        if not is_of_this or written.ended_incarnation == self.ended_incarnation:
+            return
+        self.ended_incarnation = written.ended_incarnation
+        self.is_running, self.at_hand = False, None
+        if self.last_end is None:  # nor from who saw its process end
+            self.has_stopped, self.failed_starts = written.has_stopped, written.failed_starts
+            self.last_end, self.last_failure = written.last_end, written.last_failure
+            self.open_since_ms = written.open_since_ms
+
     def _identify(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.runs += of["incarnation"] != self.incarnation
         self.name, self.run_id, self.incarnation = of["name"], of["run_id"], of["incarnation"]
