@@ -66,6 +66,15 @@ def test_every_message_is_bounded_by_its_sender() -> None:
         ChannelMessage("event", {"rows": "x" * LINE_BYTES_MAX}).encoded()
 
 
+def test_the_plan_that_spark_prints_below_an_error_is_not_told() -> None:
+    """The supervisor says in one line how a script ended."""
+    told: list[Any] = []
+    process: Any = SimpleNamespace(_failed={}, report=lambda _, **fields: told.append(fields))
+    error = RuntimeError("[STREAM_FAILED] It failed.\n=== Streaming Query ===\nLogical Plan:\n~X")
+    SupervisedProcess.report_last(process, error)
+    assert [each["message"] for each in told] == ["[STREAM_FAILED] It failed."]
+
+
 @pytest.mark.parametrize(
     "data",
     [

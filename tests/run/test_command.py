@@ -405,6 +405,7 @@ def test_a_script_without_queries_that_is_left_alone_ends(tmp_path: Path, begins
         (["--restart-attempts", "-1"], "-1"),
         (["--standby", "--standby-timeout", "0 s"], "at least 2 s"),
         (["--standby", "--standby-timeout", "1900 ms"], "at least 2 s"),
+        (["--standby-timeout", "10 s"], "give --standby as well"),
         (["--restart-delay", "10 s", "--restart-delay-max", "1 s"], "shorter than --restart-delay"),
         (["--listen", "here:there"], "[HOST:]PORT"),
         (["--submit", "no-such-submit --master local"], "'no-such-submit'"),

@@ -62,8 +62,7 @@ class RunCommand(click.Command):
 @click.option(
     "--standby-timeout",
     type=duration,
-    default="5 s",
-    show_default=True,
+    show_default="5 s",
     help="How long the first one may be silent before the standby takes over; at least 2 s.",
 )
 @click.option(
@@ -92,7 +91,7 @@ def run(
     restart_attempts: int | None,
     start_attempts: int,
     standby: bool,
-    standby_timeout: float,
+    standby_timeout: float | None,
     stop_timeout: float,
     listen: ListenAddress | None,
 ) -> None:
@@ -104,7 +103,7 @@ def run(
     (or did not stop in time), 2 when the command is wrong, 3 when the script must not be started
     again.
     """
-    from exactum.ops.run.plan import Plan, longest_delay_s, refuse_short_timeout
+    from exactum.ops.run.plan import Plan, longest_delay_s, standby_timeout_s
     from exactum.ops.run.restart import Restarts
     from exactum.ops.run.run_display import RunDisplay
     from exactum.ops.run.script_facts import ScriptFacts
@@ -112,8 +111,7 @@ def run(
     from exactum.ops.run.supervisor import Supervisor
     from exactum.ops.run.web import serving
 
-    if standby:
-        refuse_short_timeout(standby_timeout)
+    silent_s = standby_timeout_s(standby_timeout, standby=standby)
     longest_s = longest_delay_s(restart_delay, restart_delay_max)
     command = (sys.executable, str(script), *arguments)
     if submit is not None:
@@ -126,7 +124,7 @@ def run(
             command=command,
             by_submit=submit is not None,
             standby=standby,
-            standby_timeout_s=standby_timeout,
+            standby_timeout_s=silent_s,
             stop_timeout_s=stop_timeout,
             start_attempts=start_attempts,
         )

@@ -45,18 +45,29 @@ class Plan:
     start_attempts: int = 3
 
 
-def refuse_short_timeout(standby_timeout_s: float) -> None:
-    """
+def standby_timeout_s(given_s: float | None, *, standby: bool) -> float:
+    """How long the first process may be silent; without a standby nobody asks.
+
     Raises:
-        SettingRefused: a script that is well would be taken for silent, again and again.
+        SettingRefused: it is given without a standby, or a script that is well would be taken for
+            silent, again and again.
     """
-    if standby_timeout_s < STANDBY_TIMEOUT_MIN_S:
+    if given_s is None:
+        return Plan.standby_timeout_s
+    if not standby:
         raise SettingRefused(
             "COMMAND_ARGUMENT",
-            f"--standby-timeout of {standby_timeout_s:g} s is too short: a script that is well is "
+            "--standby-timeout is how long a script may be silent before its standby takes over, "
+            "and there is none: give --standby as well, or leave it out. Nothing was started.",
+        )
+    if given_s < STANDBY_TIMEOUT_MIN_S:
+        raise SettingRefused(
+            "COMMAND_ARGUMENT",
+            f"--standby-timeout of {given_s:g} s is too short: a script that is well is "
             "heard of every half second, and would be replaced again and again. Give at least "
             f"{STANDBY_TIMEOUT_MIN_S:g} s. Nothing was started.",
         )
+    return given_s
 
 
 def longest_delay_s(delay_s: float, given_s: float | None) -> float:

@@ -45,6 +45,8 @@ BEAT_EVERY_S = 0.5
 QUEUE_MAX = 1_000
 QUERY = re.compile(r"Query \[id = ([0-9a-f-]{36}),")
 """How Spark names the query that has ended with an error."""
+PLAN = "=== Streaming Query ==="
+"""How Spark begins the plan that it prints below the text of an error."""
 SEND_TIMEOUT_S = 2.0
 STOP_AGAIN_S = 1.0
 """A script may start queries after it was told to stop."""
@@ -136,7 +138,7 @@ class SupervisedProcess:
         disposition = None if ours is None else ours.disposition.value
         fields = {
             "name": type(shown).__name__,
-            "message": cut(_text(shown), TEXT_CHARACTERS_MAX),
+            "message": cut(_text(shown).partition(PLAN)[0].strip(), TEXT_CHARACTERS_MAX),
             "disposition": disposition,
             "queries": queries,
         }
