@@ -155,6 +155,20 @@ def test_a_transaction_that_timed_out_before_the_decision_voids_the_attempt(brok
             sink.participant.verify(prepared)
 
 
+def test_an_id_that_another_program_has_taken_voids_the_attempt(broker: Broker) -> None:
+    """Its transaction is open, and not ours."""
+    name = broker.topic("taken", partitions=1)
+    with opened(broker.sink(name)) as sink:
+        prepared = sink.write(frame([b"a"]))
+        other = broker.initialised(KafkaTransaction.of(prepared[0]).transactional_id)
+        other.begin_transaction()
+        other.produce(name, b"b")
+        other.flush(WAIT_MAX_S)
+        with pytest.raises(EpochAborted, match="Something else initialised it"):
+            sink.participant.verify(prepared)
+        other.abort_transaction(WAIT_MAX_S)
+
+
 @pytest.mark.parametrize(("later_s", "is_taken"), [(15, True), (18.5, False)])
 def test_a_transaction_with_too_little_time_left_is_not_decided(
     broker: Broker, monkeypatch, later_s, is_taken
