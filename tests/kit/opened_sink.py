@@ -5,6 +5,7 @@ driver is one call. Of whole runs, with the real coordinator: ``tests.kit.sql.sq
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -28,7 +29,7 @@ QUERY = "5f1c9a3e-9f10-4c5e-8d5a-1f1de6c0b7aa"
 
 class OpenedSink:
     """``name``: of its participant; by default the sink's own. Each batch is a task of its own.
-    ``rejections`` collects what writers reject.
+    ``rejections`` collects what writers reject; ``committed`` is what the log has.
     """
 
     def __init__(
@@ -40,11 +41,13 @@ class OpenedSink:
         query_id: str = QUERY,
         name: str = "",
         staging: Storage | None = None,
+        committed: Sequence[PreparedTransaction] = (),
     ) -> None:
         self.run = QueryRun(query_id, new_incarnation(), guarantee, staging)
         if columns:
             sink.check_columns(columns)
-        self.opened = sink.open(self.run, name or sink.name, columns)
+        run = replace(self.run, committed=lambda: committed)
+        self.opened = sink.open(run, name or sink.name, columns)
         self.participant: Any = self.opened.participant
         self.rejections: list[Rejection] = []
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import (
+    CheckpointRefused,
     FrameRefused,
     HeuristicOutcome,
     OutcomeUnknown,
     SettingRefused,
 )
+from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import Guarantee
 from tests.kit.errors import raised
 from tests.kit.lake.iceberg import Lake
@@ -156,6 +159,28 @@ def test_a_table_that_was_made_anew(place: Place) -> None:
     later = opened(place).participant
     assert later.last_batch(permit.record.prepared) == -1
     assert later.last_batch() is None
+
+
+def test_a_table_that_is_gone_is_not_made_anew(place: Place) -> None:
+    """It was moved away, dropped, or is not mounted: readers see no empty one, and it can be put back.
+    What the log has of another sink, or of none, is in nobody's way.
+    """
+    permit = opened(place).write(numbers(1))
+    others = [replace(p, participant="other") for p in permit.record.prepared]
+
+    def start(committed: Sequence[PreparedTransaction]) -> OpenedSink:
+        return OpenedSink(place.sink(), COLUMNS, committed=committed)
+
+    back = place.away()
+    with raised(CheckpointRefused, "ENDS_DIFFER", "batch 0", "create it yourself"):
+        start(permit.record.prepared)
+    assert not place.exists()
+    back()
+    start(permit.record.prepared)
+    assert place.ids() == [1]
+    place.away()
+    start(others)
+    assert place.ids() == []
 
 
 def dying(place: Place, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from exactum.errors import CheckpointRefused, RowsRefused, Unavailable
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.ends import Ends, Noted, TargetEnd, gaps
+from exactum.protocol.ends import Ends, Noted, TargetEnd, committed_before, gaps
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation, SourceOffsets
 from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.testing import MemoryDecisionLog, MemoryStorage
@@ -235,6 +235,22 @@ def test_a_target_that_was_put_back() -> None:
     assert world.target.put_back()
     with raised(CheckpointRefused, "ENDS_DIFFER", "'t'", 3, "decision log", 4):
         world.run(world.start("e"), [5])
+
+
+def test_what_was_committed_before_a_start() -> None:
+    """Of the batches before it, and of its own where that is decided; nothing that was accepted."""
+    world = World()
+    world.run(world.start("a"), range(3))
+    log = MemoryDecisionLog(world.storage, QUERY)
+
+    def rows(begins: int, noted: Noted) -> int:
+        return sum(p.rows for p in committed_before(log, begins, noted))
+
+    each = rows(0, Noted())
+    assert each > 0
+    assert rows(2, Noted()) == rows(3, Noted(0)) == 3 * each
+    assert rows(3, Noted(2)) == each
+    assert rows(3, Noted(3)) == 0
 
 
 def test_a_target_that_was_emptied() -> None:

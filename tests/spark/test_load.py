@@ -63,6 +63,17 @@ def test_it_is_written_once_by_its_id(tmp_path: Path, into: Folders, numbers: Da
     assert values(tmp_path / "a") == ONCE + ONCE
 
 
+def test_a_table_that_is_gone_is_not_made_anew(tmp_path: Path, numbers: DataFrame) -> None:
+    """The load stands, so nothing would be written into the new one."""
+    table = tmp_path / "table"
+    load = exactum.exactly_once(exactum.DeltaSink(table), decision_log=tmp_path / "log")
+    assert load.write(numbers, id=ID).written
+    table.rename(tmp_path / "aside")
+    with raised(errors.CheckpointRefused, "ENDS_DIFFER", "there is no table"):
+        load.write(numbers, id=ID)
+    assert not table.exists()
+
+
 def test_what_failed_before_its_decision_leaves_nothing(
     tmp_path: Path, into: Folders, numbers: DataFrame
 ) -> None:

@@ -14,6 +14,7 @@ from exactum import errors, events
 from exactum.checkpoint.layout import RESTORING
 from exactum.checkpoint.retirement import BEGUN
 from exactum.checkpoint.run_file import living
+from exactum.protocol.sink import OpenSink, QueryRun
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.spark.folder_sink import FolderSink, arm
@@ -62,6 +63,22 @@ def test_what_cannot_be_is_raised_by_start(query: Any, spark: SparkSession) -> N
     assert not living(Folder(query.checkpoint))
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1]
+
+
+def test_a_sink_can_ask_what_is_committed(query: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is opened, and so before it makes a target anew that had rows."""
+    asked: list[list[int]] = []
+    real = FolderSink.open
+
+    def opened(self: FolderSink, run: QueryRun, *more: Any) -> OpenSink:
+        asked.append([prepared.rows for prepared in run.committed()])
+        return real(self, run, *more)
+
+    monkeypatch.setattr(FolderSink, "open", opened)
+    for value in (1, 2):
+        query.give(value)
+        assert query.run(query.exactly_once()) is None
+    assert asked == [[], [1]]
 
 
 def test_a_query_that_has_nothing_to_read_is_open(query: Any) -> None:

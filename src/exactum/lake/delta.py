@@ -233,6 +233,9 @@ class DeltaAccess(TableAccess):
     def location(self) -> str:
         return self._path
 
+    def place(self) -> str:
+        return self.storage().where
+
     def load(self) -> DeltaVersion | None:
         try:
             from deltalake import DeltaTable

@@ -194,6 +194,10 @@ class TableAccess(ABC):
     def create(self, columns: Columns) -> None:
         """Make it. Raises CommitConflict: somebody else has."""
 
+    def place(self) -> str | None:
+        """Where its epochs are staged, as their parts have it; None: nobody but the table knows."""
+        return None
+
     def close(self) -> None:  # noqa: B027  (one has no connections)
         """Let go of connections."""
 

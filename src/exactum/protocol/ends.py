@@ -290,6 +290,19 @@ def recent(
     return records
 
 
+def committed_before(
+    log: DecisionLog | PermitLog, begins: int, noted: Noted = NOTHING_NOTED
+) -> Sequence[PreparedTransaction]:
+    """What the targets are compared with at a start, and what is decided of batch ``begins``.
+
+    Raises:
+        ExactumError: as ``DecisionLog.read``.
+    """
+    this = [r for r in log.read(begins) if noted.covers(r)]  # first, as in ``check_start``
+    commits = resolve.commits_in_force([*recent(log, begins, noted), *this])
+    return [p for record in commits for p in record.prepared]
+
+
 def unknown_commits(
     begins: int,
     log: PermitLog,

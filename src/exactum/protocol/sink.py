@@ -42,11 +42,21 @@ class Guarantee(Enum):
     AT_MOST_ONCE = "at most once"
 
 
+Committed = Callable[[], Sequence[PreparedTransaction]]
+
+
+def nothing_committed() -> Sequence[PreparedTransaction]:
+    """Of a run that nobody has decided anything for."""
+    return ()
+
+
 @dataclass(frozen=True)
 class QueryRun:
     """One run of one query: what names everything that is opened on its behalf. ``staging`` is
     where rows may wait in files until their epoch is decided; None: no such place is known.
-    ``number`` is which run of its checkpoint it is; 0: they are not counted.
+    ``number`` is which run of its checkpoint it is; 0: they are not counted. ``committed``, asked
+    by a sink that would make its target: what the log has as committed, of all sinks. It raises as
+    ``DecisionLog.read``.
     """
 
     query_id: str
@@ -54,6 +64,7 @@ class QueryRun:
     guarantee: Guarantee
     staging: Storage | None = None
     number: int = 0
+    committed: Committed = nothing_committed
 
 
 @dataclass(frozen=True)

@@ -317,14 +317,18 @@ class MovingTarget(StagedTarget):
         }
 
     def _staged_here(self, committed: Sequence[PreparedTransaction]) -> Sequence[StagedPart]:
-        """What was staged for this very place, if all of it was: a sink that was moved has its
-        markers elsewhere, and one of this name may have been of another kind.
-        """
-        try:
-            parts = [StagedPart.of(p) for p in committed]
-        except InvariantBroken:
-            return ()
-        return parts if {part.at for part in parts} == {self.at} else ()
+        return staged_for(committed, self.at)
+
+
+def staged_for(committed: Sequence[PreparedTransaction], at: str | None) -> Sequence[StagedPart]:
+    """What was staged for this very place, if all of it was: a sink that was moved has its markers
+    elsewhere, and one of this name may have been of another kind. None: for any place.
+    """
+    try:
+        parts = [StagedPart.of(p) for p in committed]
+    except InvariantBroken:
+        return ()
+    return parts if at is None or {part.at for part in parts} == {at} else ()
 
 
 class JudgingTarget(StagedTarget):

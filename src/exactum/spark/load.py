@@ -22,6 +22,7 @@ from exactum.checkpoint.offset_log import local_folder
 from exactum.checkpoint.query_place import LOAD_BATCH, BatchLoad, open_log, staging_at
 from exactum.errors import CheckpointRefused, FrameRefused, SettingRefused
 from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.ends import committed_before
 from exactum.protocol.model import (
     Decision,
     PreparedTransaction,
@@ -69,7 +70,8 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
         columns = check_columns(frame, settings.targets)
         log = open_log(load, settings.places.decision_log)
         closing.callback(log.close)
-        sinks = OpenedSinks(settings.targets, run, columns)
+        committed = partial(committed_before, log, LOAD_BATCH)
+        sinks = OpenedSinks(settings.targets, run, columns, committed)
         closing.callback(sinks.close)
         if staging is not None:
             refuse_within(sinks.each, "staging", staging.where)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,12 @@ class Lake:
     def made_anew(self, schema: pa.Schema) -> None:
         self.catalog.drop_table(TABLE)
         self.create(schema)
+
+    def away(self) -> Callable[[], object]:
+        """Out of the catalog; gives what brings it back."""
+        location = self.table.metadata_location
+        self.catalog.drop_table(TABLE)
+        return lambda: self.catalog.register_table(TABLE, location)
 
     def close(self) -> None:
         self.catalog.close()

@@ -104,6 +104,11 @@ class Delta:
             file.unlink()
         self.create(schema)
 
+    def away(self) -> Callable[[], object]:
+        """Somewhere else; gives what brings it back."""
+        aside = self.path.rename(self.folder / uuid.uuid4().hex)
+        return lambda: aside.rename(self.path)
+
     def close(self) -> None:
         """Nothing is open."""
 

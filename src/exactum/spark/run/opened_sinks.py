@@ -4,8 +4,10 @@ of it: by an epoch of a query as by a batch load.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +18,16 @@ from exactum.protocol import resolve
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.participant import Participant, judges
 from exactum.protocol.participants import Parallel, all_at_once
-from exactum.protocol.sink import DEAD_LETTERS, OpenSink, QueryRun, TaskName, WriteOrder, Writer
+from exactum.protocol.sink import (
+    DEAD_LETTERS,
+    Committed,
+    OpenSink,
+    QueryRun,
+    TaskName,
+    WriteOrder,
+    Writer,
+    nothing_committed,
+)
 from exactum.spark.arguments import Targets
 from exactum.spark.query import Batch
 from exactum.spark.run.refusals import refuse_shared_targets
@@ -33,7 +44,7 @@ class OpenedSinks:
     """Opens each sink of ``targets`` for ``columns``, at the same time where there are several.
 
     If one fails, the others are closed. ``each`` are the participants' names and the open sinks, in
-    order.
+    order. ``committed``: see ``QueryRun``; asked by one sink at a time.
 
     Raises:
         FrameRefused: a target cannot take its columns.
@@ -42,14 +53,20 @@ class OpenedSinks:
         Unavailable: a target did not answer.
     """
 
-    def __init__(self, targets: Targets, run: QueryRun, columns: Sequence[Columns]) -> None:
+    def __init__(
+        self,
+        targets: Targets,
+        run: QueryRun,
+        columns: Sequence[Columns],
+        committed: Committed = nothing_committed,
+    ) -> None:
         self.targets = targets
         self.columns = tuple(columns)
         count = len(targets.all())
         self._threads = ThreadPoolExecutor(count, "exactum-sink") if count > 1 else None
         self.each: tuple[tuple[str, OpenSink], ...] = ()
         try:
-            self.each = tuple(self._opened(run))
+            self.each = tuple(self._opened(replace(run, committed=in_turn(committed))))
             refuse_shared_targets(targets, self.each)
         except BaseException:
             self.close()
@@ -105,6 +122,17 @@ class OpenedSinks:
                     future.result().participant.close()
             raise errors[0]
         return [(name, future.result()) for name, future in zip(names, futures, strict=True)]
+
+
+def in_turn(committed: Committed) -> Committed:
+    """A decision log is for one thread at a time."""
+    lock = threading.Lock()
+
+    def asked() -> Sequence[PreparedTransaction]:
+        with lock:
+            return committed()
+
+    return asked
 
 
 def check_columns(frame: DataFrame, targets: Targets) -> tuple[Columns, ...]:

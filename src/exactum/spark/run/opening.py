@@ -16,6 +16,7 @@ from exactum.errors import ExactumError
 from exactum.monitor.recorder import RECORDER
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.ends import committed_before
 from exactum.protocol.sink import Guarantee
 from exactum.protocol.weaker_guarantees import AtLeastOnce, AtMostOnce, NoLog
 from exactum.spark.arguments import DeliverySettings
@@ -122,7 +123,8 @@ def _opened(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Engi
         undo.callback(log.close)
         place = shown_place(delivery.places.decision_log)
         refuse_another_log(run, run.record.content, log, place, run.first_batch_id)
-        sinks = OpenedSinks(delivery.targets, identity, columns)
+        committed = partial(committed_before, log, run.first_batch_id, run.record.content.noted)
+        sinks = OpenedSinks(delivery.targets, identity, columns, committed)
         undo.callback(sinks.close)
         if run.files is not None:
             where = run.files.where if run.folder is None else os.path.realpath(run.folder)
