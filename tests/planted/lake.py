@@ -18,8 +18,8 @@ LAKE = (
         DRIVER,
         "lake/target.py",
         "        if state is not Published.MISSING:\n            return state\n        try:\n"
-        "            self._refuse(table, epoch, decided=True)\n            if _is_upsert",
-        "        try:\n            self._refuse(table, epoch, decided=True)\n            if _is_upsert",
+        "            if why := self._changed(table, epoch, decided=True):",
+        "        try:\n            if why := self._changed(table, epoch, decided=True):",
         ("tests/lake/test_delta.py",),
     ),
     Fault(

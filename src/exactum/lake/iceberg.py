@@ -142,6 +142,8 @@ class IcebergVersion(TableVersion):
         then, now = self._schema_of(facts["schema"]), self._table.schema().as_struct()
         for name in columns:
             before = None if then is None else then.as_struct().field_by_name(name)
+            if name not in self.columns:
+                return f"its column {name!r} is gone"
             if before is None or before != now.field_by_name(name):
                 return f"its column {name!r} was another one"
         return super().changed(columns, facts, decided=decided)

@@ -31,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from exactum.errors import OutcomeUnknown, SettingRefused, Unavailable
+from exactum.errors import EpochAborted, OutcomeUnknown, SettingRefused, Unavailable
 from exactum.files.partition import Partitioning
 from exactum.lake.rows import Columns
 from exactum.lake.types import spark_type
@@ -131,7 +131,9 @@ class TableVersion(ABC):
     ) -> str | None:
         """Why files with these columns do not go into it any more; ``facts``: of ``TablePlan``."""
         for name, kind in columns.items():
-            if self.columns.get(name) != kind:
+            if name not in self.columns:
+                return f"its column {name!r} is gone"
+            if self.columns[name] != kind:
                 return f"its column {name!r} was {kind}"
         return None
 
@@ -264,10 +266,17 @@ class TableTarget(MovingTarget):
         if state is not Published.MISSING:
             return state
         try:
-            self._refuse(table, epoch, decided=False)
-            table.try_out(self._files(epoch))
+            why = self._changed(table, epoch, decided=False)
+            if why is None:
+                table.try_out(self._files(epoch))
         except FileNotFoundError:
             return Published.MISSING
+        if why is not None:
+            raise EpochAborted(
+                f"{self.shown}: the table is not any more what the rows of batch "
+                f"{epoch.batch_id} were written for: {why}. Nothing of them is visible; start the "
+                "query again, which looks at the table as it is now."
+            )
         return Published.DONE
 
     def publish(self, epoch: StagedEpoch) -> Published:
@@ -319,7 +328,8 @@ class TableTarget(MovingTarget):
         except Unavailable as error:
             raise PublishFailed(str(error), is_transient=True) from error
         except SettingRefused as error:
-            raise PublishFailed(str(error), is_transient=False) from error
+            why = str(error).removesuffix(" Nothing was written.").removesuffix(".")
+            raise PublishFailed(why, is_transient=False) from error
         often = (
             f"{COMMITS_MAX} tries of its commit failed, mostly behind another one. At last: {why}"
         )
@@ -332,7 +342,11 @@ class TableTarget(MovingTarget):
         if state is not Published.MISSING:
             return state
         try:
-            self._refuse(table, epoch, decided=True)
+            if why := self._changed(table, epoch, decided=True):
+                raise SettingRefused(
+                    "LAKE_TABLE",
+                    f"{self.shown}: the table is not any more what rows were written for: {why}",
+                )
             if _is_upsert(epoch):
                 table.merge(self._upsert(epoch), self._name, marker)
             else:
@@ -346,32 +360,27 @@ class TableTarget(MovingTarget):
             return Published.MISSING if marker is None else self.published(epoch)
         return Published.DONE
 
-    def _refuse(self, table: TableVersion, epoch: StagedEpoch, *, decided: bool) -> None:
-        """
+    def _changed(self, table: TableVersion, epoch: StagedEpoch, *, decided: bool) -> str | None:
+        """Why the rows do not go into the table any more, where they went into it when they were
+        written.
+
         Raises:
-            SettingRefused: the rows do not go into the table as it is now.
+            SettingRefused: added files would break what it has now.
             FileNotFoundError: they are not there.
         """
         part = epoch.parts[0]
         if table.table_id != part.facts.get("table"):
-            raise self._changed("it was made anew since they were written")
+            return "it was made anew since they were written"
         table.refuse(upserts=_is_upsert(epoch))
         if set(table.partition_by) != set(part.facts["partition_by"]):
-            raise self._changed("its partition columns were others")
+            return "its partition columns were others"
         parted = {name: table.columns[name] for name in table.partition_by if name in table.columns}
         columns = self._columns_of(part) | parted
         columns.pop(str(part.facts["delete_when"]), None)
         if why := table.changed(columns, part.facts, decided=decided):
-            raise self._changed(why)
-        if not table.wanted <= columns.keys():
-            raise self._changed(f"{min(table.wanted - columns.keys())!r} is NOT NULL")
-
-    def _changed(self, why: str) -> SettingRefused:
-        return SettingRefused(
-            "LAKE_TABLE",
-            f"{self.shown}: the table is not any more what rows were written for: {why}. Put that "
-            "back, or start the query with a table as it is now.",
-        )
+            return why
+        demands = sorted(table.wanted - columns.keys())
+        return f"{demands[0]!r} is NOT NULL" if demands else None
 
     def _columns_of(self, part: StagedPart) -> dict[str, str | None]:
         """Raises FileNotFoundError."""
