@@ -140,7 +140,10 @@ class TableSink(NotAFunction, ABC):
         def count(promises: Sequence[Promise]) -> Sequence[Evidence]:
             rows = self._rows_by_task()
             described = ((p, inspector.describe(p.record.of(participant))) for p in promises)
-            return [table_evidence(p, participant, views, rows) for p, views in described]
+            return [
+                table_evidence(p, participant, views, rows, upserts=bool(self._key))
+                for p, views in described
+            ]
 
         inspector = StagedInspector(own, TableTarget(own, access, upserts=bool(self._key)), count)
         return inspector
@@ -360,10 +363,15 @@ BY = "table"
 
 
 def table_evidence(
-    promise: Promise, sink: str, views: Sequence[TransactionView], rows_by_file: Mapping[str, int]
+    promise: Promise,
+    sink: str,
+    views: Sequence[TransactionView],
+    rows_by_file: Mapping[str, int],
+    *,
+    upserts: bool = False,
 ) -> Evidence:
     """What a table has of an epoch: by its log, the rows of the files that came with it, and by the
-    marker where those were rewritten since.
+    marker where those are not in it any more. A merge writes files of its own.
 
     ``views``: of what the promise names. ``rows_by_file``: of the files that the table names, by
     the identity of their task.
@@ -376,8 +384,11 @@ def table_evidence(
         return Evidence(batch_id, sink, promised, found, Finding.IN_DOUBT, BY, why)
     if states == {TransactionState.COMMITTED} and found < promised:
         why = (
-            "the table has the batch, by its marker; an upsert, a compaction or somebody else has "
-            "rewritten files since, so its rows cannot be counted"
+            "by its marker the table got the batch; nobody counts what an upsert has merged, nor "
+            "sees whether the table was rolled back to before it"
+            if upserts
+            else "by its marker the table got the batch, and it lacks files of it: a compaction or "
+            "somebody else has rewritten them since, or it was rolled back to before the batch"
         )
         return Evidence(batch_id, sink, promised, None, Finding.UNKNOWABLE, BY, why)
     return compared(batch_id, sink, promised, found, by=BY)
