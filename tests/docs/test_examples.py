@@ -163,6 +163,7 @@ def test_savepoint_and_rescale(
     tour_servers.send(kafka.bootstrap_servers, source, ORDERS[:60])
     with on_its_way(spark, program, *arguments, "--checkpoint", old):
         await_true(lambda: last_are(ORDERS[:60]), "the totals of the first orders")
+        await_true(Path(old, "commits", "0").exists, "Spark has logged them")
         savepoint("create", "--checkpoint", old, "--to", str(tmp_path / "kept"), "--stop")
         assert spark.streams.active == []
     savepoint("restore", str(tmp_path / "kept"), "--checkpoint", moved, "--as", "same")
