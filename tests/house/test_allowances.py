@@ -23,7 +23,7 @@ LINES_MAX = {
     "monitor": 3_650,
     "ops": 7_250,
     "protocol": 2_900,
-    "sinks": 1_500,
+    "sinks": 1_550,
     "spark": 12_050,
     "sql": 5_900,
     "storage": 1_400,

@@ -6,16 +6,21 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from exactum.errors import ExactumError, SettingRefused, Unavailable
+from exactum.errors import CheckpointRefused, ExactumError, SettingRefused, Unavailable
+from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import TaskName
+from exactum.storage.folder import Folder
+from tests.kit.errors import raised
+from tests.kit.opened_sink import OpenedSink
 from tests.kit.sql.sql_database import SqlDatabase
-from tests.kit.sql.sql_epochs import Query, expected, tasks_of
+from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected, narrow, tasks_of
 from tests.sql.test_epochs import rows_in
 
 SECRET, IN_URL = "a secret&key", "a%20secret%26key"
@@ -113,3 +118,24 @@ def test_starts_that_race_to_create_the_tables(database: SqlDatabase) -> None:
         with ThreadPoolExecutor(5) as pool:
             list(pool.map(run, range(5)))
         assert rows_in(database, "made") == expected(range(5))
+
+
+def test_a_table_that_is_gone_is_not_made_anew(database: SqlDatabase, tmp_path: Path) -> None:
+    """Readers would see an empty one. Nor is one of another name in the way of a sink that was moved."""
+
+    def start(table: str, committed: Sequence[PreparedTransaction] = ()) -> OpenedSink:
+        sink = database.sink(table, create_table=True)
+        staging = Folder(tmp_path)
+        return OpenedSink(sink, ID_AND_NAME, name="out", staging=staging, committed=committed)
+
+    with start("made") as first:
+        had = first.write(narrow([(1, "a")])).record.prepared
+    with start("made", had):  # it is there
+        pass
+    database.run("DROP TABLE made")
+    with raised(CheckpointRefused, "ENDS_DIFFER", "batch 0", "create it yourself"):
+        start("made", had)
+    with pytest.raises(SettingRefused):
+        database.sink("made").open(first.run, "out", ID_AND_NAME)
+    with start("moved", had):
+        assert rows_in(database, "moved") == []

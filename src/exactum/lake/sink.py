@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from exactum.errors import CheckpointRefused, FrameRefused, SettingRefused, Unavailable
+from exactum.errors import FrameRefused, SettingRefused, Unavailable
 from exactum.files.format import check_frame
 from exactum.files.place import reach_folder, staging_at
 from exactum.files.sink import OBJECT_BYTES_MAX, check_limit, true_place
@@ -34,7 +34,8 @@ from exactum.protocol.inspection import (
 )
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun
 from exactum.sinks.inspection import StagedInspector
-from exactum.sinks.staged import StagedPart, StagedParticipant, staged_for
+from exactum.sinks.missing_target import refuse_anew
+from exactum.sinks.staged import StagedParticipant
 from exactum.sinks.writer import StagedWriters
 from exactum.storage.proof import prove
 from exactum.storage.storage import Storage
@@ -97,11 +98,10 @@ class TableSink(NotAFunction, ABC):
     ) -> OpenSink:
         written = [column for column in columns if column[0] != self._delete_when]
 
-        def had() -> Sequence[StagedPart]:
-            own = [p for p in run.committed() if p.participant == participant and p.rows]
-            return staged_for(own, access.place())
+        def refuse() -> None:
+            refuse_anew(self._where, run, participant, access.place())
 
-        table = self._ready(access, written, had)
+        table = self._ready(access, written, refuse)
         plan = plan_of(table, self._partition_by, self._key, self._delete_when, self._where)
         if columns:  # they name the partitions of a table that was there
             self._check(columns, table.partition_by)
@@ -195,16 +195,16 @@ class TableSink(NotAFunction, ABC):
         return SettingRefused("LAKE_ARGUMENT", f"{self._where}: {why}.")
 
     def _ready(
-        self, access: TableAccess, written: Columns, had: Callable[[], Sequence[StagedPart]]
+        self, access: TableAccess, written: Columns, refuse: Callable[[], None]
     ) -> TableVersion:
         """The table as it is written to: made, and with all columns, where that was asked.
-        ``had``: what the query has committed to it.
+        ``refuse``: called before it is made.
         """
         for _ in range(3):  # others may do the same at this moment
             table = access.load()
             try:
                 if table is None:
-                    self._create(access, written, had)
+                    self._create(access, written, refuse)
                     continue
                 table.refuse(upserts=bool(self._key))
                 more = lacking(table, written, self._where) if written else []
@@ -221,24 +221,14 @@ class TableSink(NotAFunction, ABC):
                 continue
         raise Unavailable(f"{self._where}: others change the table all the time. Start again.")
 
-    def _create(
-        self, access: TableAccess, written: Columns, had: Callable[[], Sequence[StagedPart]]
-    ) -> None:
+    def _create(self, access: TableAccess, written: Columns, refuse: Callable[[], None]) -> None:
         if not self._create_table or not written:
             why = ", and create_table=False" if written else ""
             raise SettingRefused(
                 "LAKE_TABLE",
                 f"{self._where}: there is no table{why}. Create it, or give another one.",
             )
-        if parts := had():  # readers would see an empty table, and not that theirs is gone
-            raise CheckpointRefused(
-                "ENDS_DIFFER",
-                f"{self._where}: there is no table, and the decision log has batch "
-                f"{max(part.name.batch_id for part in parts)} as committed there. It was moved, "
-                "dropped, or is not mounted; or this is another catalog. Nothing was written.\n"
-                "Bring it back. If it is to begin anew, create it yourself: the next start says "
-                "what it lacks, and how to go on.",
-            )
+        refuse()
         access.create(written)
 
 

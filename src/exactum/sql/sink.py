@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from exactum.errors import FrameRefused, SettingRefused
@@ -20,7 +21,8 @@ from exactum.protocol.sink import (
     QueryRun,
     Scope,
 )
-from exactum.sinks.staged import JudgingParticipant, StagedParticipant
+from exactum.sinks.missing_target import refuse_anew
+from exactum.sinks.staged import JudgingParticipant, StagedPart, StagedParticipant
 from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
 from exactum.sinks.writer import StagedWriters
 from exactum.sql.columns import hidden_rows, matched, named_by, wrong_key
@@ -117,7 +119,8 @@ class SqlSink(NotAFunction, ABC):
         shown = f"{self.where} at {self.address.where}"
         staging = staging_of(run, scope, shown)
         with asking(self.dialect, self.address, "exactum start", shown) as session:
-            plan = self._checked(session, staging, scope, columns)
+            refuse = partial(refuse_anew, shown, run, participant, self.address.place, self._is_of)
+            plan = self._checked(session, staging, scope, columns, refuse)
             self.dialect.create_own_tables(session, plan.target)
             facts = self.dialect.load_facts(session)
             plan = replace(plan, load_facts=tuple(facts.items()))
@@ -222,7 +225,9 @@ class SqlSink(NotAFunction, ABC):
         staging: Staging,
         scope: SqlScope,
         frame: Sequence[tuple[str, str]],
+        refuse: Callable[[], None],
     ) -> WritePlan:
+        """``refuse``: called before the table is made."""
         written = [(name, spark_type) for name, spark_type in frame if name != self._delete_when]
         for name in filter(None, (self.target.schema, self.target.table)):
             if not self.dialect.can_name(name):  # PostgreSQL would cut it off without a word
@@ -234,6 +239,7 @@ class SqlSink(NotAFunction, ABC):
                 )
         table = self.dialect.read_table(session, self.target)
         if table is None and self.creates_table:
+            refuse()
             self._create(session, written)
             table = self.dialect.read_table(session, self.target)
         if table is None:
@@ -288,6 +294,11 @@ class SqlSink(NotAFunction, ABC):
             raise SettingRefused("SQL_KEY", f"{self.where}: mode='upsert' {why}")
 
     # ---- tables ------------------------------------------------------------------------------
+
+    def _is_of(self, part: StagedPart) -> bool:
+        """Whether its rows were for a table of this name."""
+        schema, table = part.facts["table"]
+        return table == self.target.table and self.target.schema in (None, schema)
 
     def _create(self, session: Session, written: Sequence[tuple[str, str]]) -> None:
         columns: list[Column] = []
