@@ -34,6 +34,22 @@ TABLES = (
         ("tests/sql/test_staging.py",),
     ),
     Fault(
+        "a decided epoch is rounded into a column that got narrower",
+        AS_IT_WAS,
+        "sql/columns.py",
+        "        if now != column and not (is_decided and now and _takes_decided(load, now, column)):\n",
+        "        if now != column and not is_decided:\n",
+        ("tests/sql/test_changed_table.py",),
+    ),
+    Fault(
+        "a table that is gone is made anew",
+        DRIVER,
+        "sinks/missing_target.py",
+        "    if parts:\n",
+        "    if False:\n",
+        ("tests/sql/test_starts.py", "tests/lake/test_tables.py"),
+    ),
+    Fault(
         "a decided epoch goes to another database",
         DRIVER,
         "sinks/staged.py",
