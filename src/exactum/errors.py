@@ -37,6 +37,10 @@ class Disposition(Enum):
     HALT = "halt"  # do not start again before a person has changed something
 
 
+HALTING = (Disposition.FENCED, Disposition.HALT)
+"""Nobody starts the query again by itself."""
+
+
 class ExactumError(Exception):
     """Base of all errors of exactum. The message says what is wrong, where, and what to do."""
 

@@ -509,8 +509,8 @@ FAULTS = (
         "a fenced driver is started again by the supervisor",
         NEWER,
         "ops/run/ending.py",
-        "HALTING = (Disposition.FENCED, Disposition.HALT)\n",
-        "HALTING = (Disposition.HALT,)\n",
+        "    halts = cause.disposition in HALTING\n",
+        "    halts = cause.disposition is Disposition.HALT\n",
         ("tests/run/test_restart.py",),
     ),
     Fault(

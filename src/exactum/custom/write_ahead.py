@@ -26,7 +26,7 @@ from typing import Any
 
 from exactum.custom.answer import refuse_answer
 from exactum.errors import (
-    Disposition,
+    HALTING,
     ExactumError,
     Fenced,
     HeuristicOutcome,
@@ -90,10 +90,7 @@ class RetryPolicy:
                 )
                 return
             except Exception as error:
-                if isinstance(error, ExactumError) and error.disposition in (
-                    Disposition.HALT,
-                    Disposition.FENCED,
-                ):
+                if isinstance(error, ExactumError) and error.disposition in HALTING:
                     raise
                 if tried == self.tries_max:
                     raise Unavailable(

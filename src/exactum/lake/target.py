@@ -328,7 +328,7 @@ class TableTarget(MovingTarget):
         except Unavailable as error:
             raise PublishFailed(str(error), is_transient=True) from error
         except SettingRefused as error:
-            why = str(error).removesuffix(" Nothing was written.").removesuffix(".")
+            why = str(error).removesuffix(" Nothing was written.")
             raise PublishFailed(why, is_transient=False) from error
         often = (
             f"{COMMITS_MAX} tries of its commit failed, mostly behind another one. At last: {why}"

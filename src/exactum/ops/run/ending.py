@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from exactum.errors import Disposition, UnknownFailure
+from exactum.errors import HALTING, Disposition, UnknownFailure
 
 
 class Meaning(Enum):
@@ -64,7 +64,6 @@ class Ending:
 LIVES_MAX = 3
 FROM_OUTSIDE = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 """Of these no process dies of itself."""
-HALTING = (Disposition.FENCED, Disposition.HALT)
 RELATED_S = 30.0
 """A script that ends so soon after a query of it, and does not say why, may have ended because
 of it.

@@ -21,9 +21,9 @@ from exactum import events
 from exactum.checkpoint import offset_log
 from exactum.checkpoint.offset_log import from_json, name_of
 from exactum.errors import (
+    HALTING,
     CheckpointRefused,
     CodeFailed,
-    Disposition,
     EpochAborted,
     ExactumError,
     RowsRefused,
@@ -339,7 +339,6 @@ def tell_supervisor(run: Run, error: ExactumError) -> None:
 
 
 SCRIPT_ENDED = "it was cut off by the end of its script"
-HALTING = (Disposition.FENCED, Disposition.HALT)
 
 
 def ends_with_script(error: BaseException | None) -> bool:
