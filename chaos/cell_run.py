@@ -56,7 +56,7 @@ class CellRun:
         """The sink in which a participant is held, and whose server the network is broken to."""
         self.server: str = (
             self.sink
-            if self.sink != "files"
+            if self.sink in self.family.servers
             else self.chance.choice([*self.family.servers, "kafka"])
         )
         if self.fault.server:

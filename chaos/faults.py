@@ -195,11 +195,12 @@ def damage(how: str) -> Callable[[CellRun], None]:
             "carried on" if result.outcome == "finished" else f"refused ({result.kind})"
         )
         if result.outcome == "finished":
+            shutil.rmtree(backup)  # what waits in it is not left over
             cell_run.query_oracle.check_exact()
             return
         # As an operator would: the whole folder back from the backup.
         shutil.rmtree(folder)
-        shutil.copytree(backup, folder)
+        backup.rename(folder)
         cell_run.query_oracle.check_so_far()
 
     return play_damage

@@ -108,7 +108,7 @@ class Family:
         """The servers that it writes to or decides on."""
         return tuple(
             dict.fromkeys(
-                [*(kind for kind in self.kinds if kind != "files"), *([self.log] * bool(self.log))]
+                [*(kind for kind in self.kinds if kind in TITLES), *([self.log] * bool(self.log))]
             )
         )
 
@@ -118,7 +118,8 @@ FAMILIES: Sequence[Family] = (
     Family("postgres", ("postgres",)),
     Family("mariadb", ("mysql",)),
     Family("files", ("files",)),
-    Family("all", ("kafka", "postgres", "mysql", "files")),
+    Family("tables", ("delta", "iceberg")),
+    Family("all", ("kafka", "postgres", "mysql", "files", "delta", "iceberg")),
     Family("postgres-log", ("postgres",), "postgres"),
 )
 
@@ -189,7 +190,7 @@ def _fault_impossible(family: Family, point: Point, fault: Fault) -> str:
     if is_source_only and point.name not in ("start", "planned", "reading", "logged", "savepoint"):
         return "nobody talks to the broker here: the input is read, and the sink is elsewhere"
     if fault.kind == "network" and not family.servers:
-        return "the sink is a folder: there is no network"
+        return "the sinks are folders: there is no network"
     if fault.name in ("foreign-init", "expired") and not point.rows:
         return "no transaction of the epoch is open"
     if fault.name == "ids-expired" and not point.rows and point.name != "committed":

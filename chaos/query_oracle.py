@@ -28,7 +28,6 @@ GROUP_TIMEOUT_S = 30.0
 PRODUCE_TIMEOUT_S = 240.0
 """The broker may be killed meanwhile, and be slow to come back."""
 SHOWN_MAX = 3
-SINKS = frozenset({"kafka", "postgres", "mysql", "files"})
 MAX_OFFSETS = 20
 """Transfers in an epoch, over all partitions."""
 
@@ -61,7 +60,8 @@ class QueryOracle:
             self.servers.postgres,
             self.servers.mysql,
             f"bank{number}",
-            self.folder / "lake",
+            self.folder,
+            self.sinks,
         )
 
     def open(self) -> None:
@@ -88,6 +88,8 @@ class QueryOracle:
             "postgres": {"url": servers.url("postgres", database)},
             "mysql": {"url": servers.url("mysql", database)},
             "files": {"path": str(self.targets.files)},
+            "delta": {"path": str(self.targets.delta)},
+            "iceberg": {"folder": str(self.folder / "iceberg")},
         }
         return {
             "query": named(bank),
@@ -145,7 +147,7 @@ class QueryOracle:
         is not decided.
         """
         allowed = self._allowed()
-        for sink, postings in self.targets.read(SINKS - {*self.sinks}).items():
+        for sink, postings in self.targets.read().items():
             early = Counter(postings) - allowed
             if early:
                 raise OracleFailure(
@@ -168,7 +170,7 @@ class QueryOracle:
         if "kafka" in self.sinks:
             oracle.check_at_rest(self.bootstrap_servers, [self.targets.topic], self.query_id)
         expected = Counter(self.transfers.postings) - Counter(self.transfers.before(self.since))
-        check_shown(self.targets, expected.elements(), SINKS - {*self.sinks})
+        check_shown(self.targets, expected.elements())
         left = {server: what for server, what in self.targets.left_over().items() if what}
         if left:
             raise OracleFailure(f"left over: {left}")

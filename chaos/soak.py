@@ -1,5 +1,5 @@
 """``python -m chaos.soak``: random faults, drawn anew every few seconds, over the bank's query,
-which writes to Kafka, PostgreSQL, MariaDB and files in each epoch; checkers all along.
+which writes to all targets in each epoch; checkers all along.
 
 A quarter of the rounds have no fault, so that the query recovers. At the end everything is healed,
 the input ends, the query runs dry, and every target must be exact. A failure prints the seed and
@@ -24,7 +24,8 @@ from confluent_kafka import KafkaException, Producer
 from kafka.errors import KafkaError
 
 from chaos.cell_run import MAY_BE_STARTED_AGAIN, WrongStop
-from chaos.query_oracle import SINKS, QueryOracle
+from chaos.matrix import FAMILY
+from chaos.query_oracle import QueryOracle
 from chaos.servers import Driver, HarnessFailure, Servers
 from chaos.start import Result, Start
 from exactum.spark.write.small_epoch import SETTING as SMALL_EPOCHS
@@ -69,7 +70,7 @@ class Soak:
         self._seen: dict[str, Counter[Posting]] = {}
         folder = servers.folder / "soak"
         folder.mkdir()
-        self.query_oracle = QueryOracle(servers, folder, sorted(SINKS), seed)
+        self.query_oracle = QueryOracle(servers, folder, FAMILY["all"].kinds, seed)
 
     def hire(self) -> Driver:
         """One whose small micro-batches are read as a user's are, and not in a task for each

@@ -52,7 +52,7 @@ class Bank:
         self.api = api
         name = f"bank{number}"
         self.targets = Targets(
-            servers, f"postings-{number}", postgres, mariadb, name, folder / "lake", api
+            servers, f"postings-{number}", postgres, mariadb, name, folder, SINKS, api
         )
         for topic in (self.transfers.topic, self.targets.topic):
             kafka.create_topic(topic, partitions=2)

@@ -1,5 +1,5 @@
 """The bank's query: transfers in from Kafka; two postings for each into Kafka, PostgreSQL, MariaDB,
-files and an HTTP server without transactions.
+files, tables of a lake and an HTTP server without transactions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import exactum
 from tests.kit.crash.deaths import Fault
 from tests.kit.crash.queries import Query, Spec
+from tests.kit.lake.iceberg import Lake
 from tests.kit.source.in_columns import in_columns
 from tests.kit.targets.api import ApiSink
 
@@ -29,11 +30,17 @@ def records(batch: DataFrame) -> DataFrame:
     return batch.selectExpr("account AS key", "to_json(struct(id, account, amount)) AS value")
 
 
+def iceberg(folder: str) -> exactum.IcebergSink:
+    return Lake(Path(folder)).sink(partition_by="account")
+
+
 SINKS: Mapping[str, Callable[..., Any]] = {
     "kafka": partial(exactum.KafkaSink, rows=records),
     "postgres": partial(exactum.PostgresSink, table="postings"),
     "mysql": partial(exactum.MySQLSink, table="postings"),
     "files": partial(exactum.FileSink, partition_by=["account"]),
+    "delta": partial(exactum.DeltaSink, partition_by="account"),
+    "iceberg": iceberg,
     "api": partial(ApiSink, rows_per_send_max=20, tries_max=3, backoff_ms=50),
 }
 

@@ -8,15 +8,18 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import psycopg
 from confluent_kafka import KafkaError, Message, Producer
+from deltalake import DeltaTable
 
 from tests.kit.crash import oracle
+from tests.kit.lake.iceberg import Lake
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.staged_files import waiting
@@ -74,15 +77,30 @@ class Transfers:
 
 @dataclass(frozen=True)
 class Targets:
-    """Where the postings go."""
+    """Where the postings go. ``kinds``: those of them that the query writes to; ``folder``: for
+    files and the tables of a lake.
+    """
 
     bootstrap_servers: str
     topic: str
     postgres: LocalPostgres
     mysql: LocalMariaDB
     database: str
-    files: Path
+    folder: Path
+    kinds: Collection[str]
     api: Api | None = None
+
+    @property
+    def files(self) -> Path:
+        return self.folder / "lake"
+
+    @property
+    def delta(self) -> Path:
+        return self.folder / "delta"
+
+    @property
+    def iceberg(self) -> Lake:
+        return Lake(self.folder / "iceberg")
 
     def create(self) -> None:
         """The tables in both servers, in a database of this test's own."""
@@ -93,17 +111,18 @@ class Targets:
         self.mysql.ask(f"CREATE DATABASE `{self.database}`")
         self.mysql.ask(f"CREATE TABLE `{self.database}`.{TABLE} ({COLUMNS}) ENGINE=InnoDB")
 
-    def read(self, apart_from: Collection[str] = ()) -> dict[str, list[Posting]]:
-        """What each target, apart from those of these kinds, shows to its readers now."""
+    def read(self) -> dict[str, list[Posting]]:
+        """What each target shows to its readers now."""
         readers: dict[str, Callable[[], list[Posting]]] = {
             "kafka": self.in_kafka,
             "files": self.in_files,
             "postgres": self.in_postgres,
             "mysql": self.in_mysql,
+            "api": self.in_api,
+            "delta": self.in_delta,
+            "iceberg": self.in_iceberg,
         }
-        if self.api is not None:
-            readers["api"] = partial(self.in_api, self.api)
-        return {name: read() for name, read in readers.items() if name not in apart_from}
+        return {kind: readers[kind]() for kind in self.kinds}
 
     def in_kafka(self) -> list[Posting]:
         values = [
@@ -125,16 +144,25 @@ class Targets:
         query = "SELECT id, account, amount FROM read_parquet(?, hive_partitioning=true)"
         return duckdb.execute(query, [f"{self.files}/**/*.parquet"]).fetchall()
 
-    @staticmethod
-    def in_api(api: Api) -> list[Posting]:
-        return [(row["id"], row["account"], row["amount"]) for row in api.rows]
+    def in_api(self) -> list[Posting]:
+        assert self.api is not None
+        return [_posting(row) for row in self.api.rows]
+
+    def in_delta(self) -> list[Posting]:
+        if not DeltaTable.is_deltatable(str(self.delta)):
+            return []
+        return [_posting(row) for row in DeltaTable(self.delta).to_pyarrow_table().to_pylist()]
+
+    def in_iceberg(self) -> list[Posting]:
+        with closing(self.iceberg) as lake:
+            return [_posting(row) for row in lake.read().to_pylist()] if lake.exists() else []
 
     def left_over(self) -> dict[str, object]:
         """What is neither committed nor undone; all empty at rest. The checkpoint, where rows of
-        tables wait, lies beside the files.
+        tables wait, lies in the same folder.
         """
         staged = [p for p in self.files.rglob("*") if ".staged" in p.name]
-        return {"tables": waiting(self.files.parent), "files": staged}
+        return {"tables": waiting(self.folder), "files": staged}
 
 
 def check_exact(targets: Targets, transfers: Transfers) -> None:
@@ -145,12 +173,14 @@ def check_exact(targets: Targets, transfers: Transfers) -> None:
     assert targets.left_over() == {"tables": [], "files": []}
 
 
-def check_shown(
-    targets: Targets, expected: Iterable[Posting], apart_from: Collection[str] = ()
-) -> None:
+def _posting(row: Mapping[str, Any]) -> Posting:
+    return row["id"], row["account"], row["amount"]
+
+
+def check_shown(targets: Targets, expected: Iterable[Posting]) -> None:
     """Each target shows these postings to its readers, each once, and no others."""
     wanted = Counter(expected)
-    for name, postings in targets.read(apart_from).items():
+    for name, postings in targets.read().items():
         found = Counter(postings)
         lost, more = wanted - found, found - wanted
         assert not lost, (
