@@ -132,12 +132,13 @@ model: setup ## the decision protocol, checked by machine: TLA+, and the real co
 	$(BIN)/python -m model broken
 
 mutants: servers archive ## planted faults: each breaks a promise, and the tests have to find it; resumable
-	$(BIN)/python -m pytest --resume -v tests/planted/play.py $(if $(FAULT),-k "$(FAULT)")
+	@ended=0; $(BIN)/python -m pytest --resume -v tests/planted/play.py $(if $(FAULT),-k "$(FAULT)") || ended=$$?; \
+	$(BIN)/python -m chaos.report; exit $$ended
 
 chaos: export EXACTUM_CHAOS_SEED = $(or $(SEED),7)
 chaos: servers archive ## the fault matrix: what has not passed on these sources, and a table
-	$(PYTEST) --max-worker-restart 3 --dist load -v tests/chaos/play.py $(if $(CELL),-k "$(CELL)",--resume)
-	$(BIN)/python -m chaos.report
+	@ended=0; $(PYTEST) --max-worker-restart 3 --dist load -v tests/chaos/play.py $(if $(CELL),-k "$(CELL)",--resume) || ended=$$?; \
+	$(BIN)/python -m chaos.report; exit $$ended
 
 soak: setup servers ## random faults for a while: make soak SEED=7 MINUTES=60
 	$(BIN)/python -m chaos.soak --seed $(or $(SEED),7) --minutes $(or $(MINUTES),5)

@@ -1,5 +1,5 @@
-"""How many cells of each fault and sink family have passed on these sources, as a table:
-``python -m chaos.report``.
+"""What has passed of the fault matrix on one state of ``src``: how many cells of each fault and
+sink family, as a table. ``python -m chaos.report`` keeps what has passed here with the sources.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from chaos.matrix import FAMILIES, FAULTS, Family, Fault, cells
-from tests.kit.played import passed, results
+from tests.kit.played import keep, kept
 
 
 def table(names: Collection[str]) -> str:
@@ -35,5 +35,5 @@ def _square(family: Family, fault: Fault, names: Collection[str]) -> str:
 
 
 if __name__ == "__main__":
-    played = (test.partition("[")[2].rstrip("]") for test in passed(results()))
-    print(table(set(played)))
+    keep()
+    print(table(kept()))

@@ -1,4 +1,8 @@
-"""Which tests have passed on these very sources: ``make deep`` goes on where it was interrupted."""
+"""Which tests have passed on these very sources: ``make deep`` goes on where it was interrupted.
+
+What takes many hours, the cells of the fault matrix and the planted faults, counts for one state of
+``src``, and is kept with the sources: a release's evidence, which the runs of several days put together.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,43 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".played"
+EVIDENCE = ROOT / "chaos" / "evidence.txt"
+"""In its first line the state of ``src``, then a test in each line."""
+KEPT = ("tests/chaos/play.py", "tests/planted/play.py")
 
 
-def sources_digest() -> str:
-    """Names the sources and the tests: a result counts for these alone."""
+def digest_of(*folders: str) -> str:
+    """Names the state of what lies there."""
     digest = hashlib.sha256()
-    for folder in ("src", "tests", "chaos"):
+    for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def results() -> Path:
-    """A test in each line."""
-    return FOLDER / f"passed-{sources_digest()}.txt"
+    """A test in each line, of those that have passed on these sources and these tests."""
+    return FOLDER / f"passed-{digest_of('src', 'tests', 'chaos')}.txt"
+
+
+def evidence() -> list[str]:
+    """The tests that are kept as passed, if they passed on the present ``src``."""
+    state, *tests = EVIDENCE.read_text().splitlines()
+    return tests if state == digest_of("src") else []
+
+
+def kept() -> set[str]:
+    """The parameters of the tests that are kept, of whichever state of ``src``."""
+    tests = EVIDENCE.read_text().splitlines()[1:]
+    return {test.partition("[")[2].removesuffix("]") for test in tests}
+
+
+def keep() -> None:
+    """Add what has passed here; what had passed on other sources goes."""
+    new = [test for test in passed(results()) if test.startswith(KEPT)]
+    if new:
+        lines = [digest_of("src"), *sorted({*evidence(), *new})]
+        EVIDENCE.write_text("".join(f"{line}\n" for line in lines))
 
 
 def passed(file: Path) -> list[str]:
