@@ -14,7 +14,7 @@ LINES_MAX = {
     TOP: 1_050,
     "checkpoint": 2_750,
     "custom": 1_350,
-    "files": 1_700,
+    "files": 1_710,
     "formats": 2_450,
     "java": 440,
     "kafka": 6_300,
