@@ -13,6 +13,7 @@ import os
 import secrets
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from pathlib import Path
 
 OF_THE_SETTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
@@ -95,7 +96,7 @@ def sync_folder(folder: str | Path) -> None:
 def make_folder(folder: str | Path) -> None:
     """Make a folder and its missing parents, each one durable before the next. Idempotent."""
     path = Path(folder)
-    missing = [p for p in (path, *path.parents) if not p.exists()]
+    missing = list(takewhile(lambda p: not p.exists(), (path, *path.parents)))
     for one in reversed(missing):
         one.mkdir(exist_ok=True)
         sync_folder(one.parent)

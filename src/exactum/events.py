@@ -149,7 +149,10 @@ class EpochCompleted(Event):
 
 @dataclass(frozen=True)
 class EpochAbandoned(Event):
-    """The attempt failed before a decision; nothing of it is or becomes visible."""
+    """The attempt failed before a decision; nothing of it is or becomes visible. Under
+    ``at_most_once``: an earlier run began the batch, and it is not written again; what that run
+    wrote, perhaps all of it, is visible.
+    """
 
     attempt: int
     reason: str

@@ -123,6 +123,23 @@ def test_under_a_run(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", over(*MARKED), indirect=True)
+def test_under_a_run_that_has_only_redelivered(target: Target) -> None:
+    """A batch of its predecessor, which the target loses before the run decides one of its own."""
+    query = target.query()
+    query.run(0)
+    put_back = target.copied()
+    die_before_the_commit(query, 1)
+    driver = query.start()
+    driver.run(1)
+    shows(target, 0, 1)
+    put_back()
+    refuses(driver, 2, "batch 0", "batch 1")
+    driver.close()
+    shows(target, 0)
+    assert query.staged() == []
+
+
+@pytest.mark.parametrize("target", over(*MARKED), indirect=True)
 def test_marks_that_were_removed_are_none_that_went_back(target: Target) -> None:
     """To write batches again on purpose, by docs/guarantees.md."""
     query = target.query()
@@ -132,12 +149,15 @@ def test_marks_that_were_removed_are_none_that_went_back(target: Target) -> None
     shows(target, 0, 1, 2)
 
 
+@pytest.mark.parametrize("redelivered", [False, True])
 @pytest.mark.parametrize("target", over(*TABLES), indirect=True)
-def test_a_run_of_which_the_table_knows_nothing(target: Target) -> None:
+def test_a_run_of_which_the_table_knows_nothing(target: Target, *, redelivered: bool) -> None:
     """A new query's first batches are lost in a failover. The next start takes it for emptied on
     purpose.
     """
     query = target.query()
+    if redelivered:
+        die_before_the_commit(query, 0)
     driver = query.start()
     driver.run(0)
     target.made_anew()

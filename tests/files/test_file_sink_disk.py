@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from exactum.errors import (
     Unavailable,
 )
 from exactum.files.sink import FileSink
+from exactum.protocol.model import Decision
+from tests.kit.errors import raised
 from tests.kit.files.epochs_in_files import (
     duck,
     expected,
@@ -27,6 +30,7 @@ from tests.kit.files.epochs_in_files import (
 )
 from tests.kit.opened_sink import OpenedSink
 from tests.kit.small_disk import remount, small_disk
+from tests.kit.sql.sql_epochs import Query
 
 pytestmark = pytest.mark.slow
 
@@ -125,3 +129,51 @@ def test_a_disk_that_is_full_at_the_commit_is_no_loss(tmp_path: Path) -> None:
             filler.unlink()
         assert opened.commit(permit).committed == tuple(prepared)
         assert ids_in(disk) == expected([0])
+
+
+@contextmanager
+def linked_to_another_disk(folder: Path) -> Iterator[str]:
+    """Where an archive job has moved it."""
+    with small_disk(folder.parent.parent / "archive") as archive:
+        folder.symlink_to(archive)
+        yield "another file system"
+        folder.unlink()
+
+
+@contextmanager
+def a_mount(folder: Path) -> Iterator[str]:
+    with small_disk(folder):
+        yield "another file system"
+    folder.rmdir()
+
+
+@contextmanager
+def a_file(folder: Path) -> Iterator[str]:
+    folder.touch()
+    yield "Not a directory"
+    folder.unlink()
+
+
+@pytest.mark.parametrize("in_the_way", [linked_to_another_disk, a_mount, a_file])
+def test_a_partition_that_takes_no_files(
+    table: Path, in_the_way: Callable[[Path], AbstractContextManager[str]]
+) -> None:
+    """A late row's, say. Nothing is decided, so no other sink has the batch either; once it is out
+    of the way the query goes on.
+    """
+
+    def decided() -> list[int]:
+        each = query.storage.records.values()
+        return [r.epoch.batch_id for r in each if r.decision is Decision.COMMIT]
+
+    own = [rows(0, 0).slice(0, 1), rows(1, 0)]
+    query = Query(lambda: FileSink(table, partition_by="day"), tasks=lambda batch: [[own[batch]]])
+    query.run(0)
+    with in_the_way(table / "day=2026-01-02") as why:
+        for _ in range(2):
+            with raised(SettingRefused, "FOLDER_ACCESS", why, "day=2026-01-02"):
+                query.run(1)
+    assert decided() == [0]
+    query.run(1)
+    assert decided() == [0, 1]
+    assert ids_in(table) == [*expected([0])[:1], *expected([1])]

@@ -133,8 +133,12 @@ def test_a_move_fences_a_driver_that_was_asleep(
     asleep = log_of(checkpoint)
     assert asleep.read(2) == ()
     restore(savepoint, moved, Identity.SAME)
-    with pytest.raises(Fenced):
+    with raised(Fenced, "retired.json") as fenced:
         asleep.decide(DecisionRecord(Epoch(QUERY, 2), 0, Decision.COMMIT, Incarnation("b" * 16)))
+    with raised(CheckpointRefused, "LOG_PRUNED", "Batch 2", "retired.json") as read:
+        asleep.read(2)
+    for text in (str(fenced.value), str(read.value)):
+        assert "99999" not in text and "new checkpoint" not in text
     with raised(CheckpointRefused, "CHECKPOINT_RETIRED", checkpoint.where, moved):
         retirement.refuse_retired(checkpoint)
     assert [r.decision for r in log_of(place_of(moved)).read(1)] == [Decision.COMMIT]

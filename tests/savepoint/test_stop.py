@@ -8,6 +8,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import os
 import shutil
 import threading
 import time
@@ -31,6 +32,7 @@ from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
 from tests.kit.errors import raised
 from tests.kit.files.s3_server import s3_server
+from tests.kit.nth_call import after, at_call
 from tests.kit.python import python
 from tests.kit.query_record import damage, note
 from tests.kit.savepoint.stateless import (
@@ -64,6 +66,23 @@ def test_a_run_is_seen_for_as_long_as_it_lives(checkpoint: Path, driver: Driver)
     third = driver("3" * 16)
     assert [run.pid for run in living(Folder(checkpoint))] == [third.pid]
     assert len(list((checkpoint / "exactum" / "runs").iterdir())) == 1
+
+
+@pytest.mark.parametrize("at", range(1, 4))
+def test_a_run_that_starts_beside_another_one(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Whichever folder the other one is just about to list: neither takes the other for one that is
+    over.
+    """
+    first, second = (RunFile(Folder(checkpoint), RUN[::n], "0", "4.2.0") for n in (1, -1))
+    with monkeypatch.context() as patch:
+        come = at_call(patch, os, ["listdir"], at, after(second.hold))
+        first.hold()
+    assert come()
+    assert len(living(Folder(checkpoint))) == 2
+    first.release()
+    second.release()
 
 
 def test_a_driver_that_does_not_answer_is_not_waited_for_ever(

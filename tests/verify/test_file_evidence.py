@@ -10,6 +10,7 @@ import pytest
 
 from exactum import FileSink
 from exactum.protocol.inspection import Evidence
+from exactum.protocol.sink import Guarantee
 from tests.kit.verify.recorded_query import RecordedQuery
 
 ROWS = 7
@@ -82,3 +83,17 @@ def test_missing_extra_and_in_doubt(tmp_path: Path) -> None:
     extra = look()[-1]
     assert extra.text.startswith("extra")
     assert stranger.name in extra.why
+
+
+def test_batches_that_were_begun_at_most_once(tmp_path: Path) -> None:
+    """Their record promises no rows, and what is there is as it should be; not so a file of another
+    guarantee.
+    """
+    query = query_of(tmp_path, "parquet", {})
+    query.run([0])
+    query.run([1, 2], guarantee=Guarantee.AT_MOST_ONCE)
+    query.run([3])
+    assert [e.text for e in query.evidence("files")] == ["exact", *["unknowable"] * 2, "exact"]
+    begun = sorted((tmp_path / "out").rglob("part-0000000002-*"))[0]
+    begun.with_name(begun.name.replace("-plain", "")).write_bytes(begun.read_bytes())
+    assert query.evidence("files")[2].text.startswith("extra")

@@ -104,11 +104,11 @@ class RunFile:
         try:
             self._lock.take(self._run)
             self._is_taken = True
-            kept = {f"{run.incarnation}{ENDING}" for run in living(self._files)}
-            kept.add(f"{self._run.incarnation}{ENDING}")
-            for folder in (RUNS, REQUESTS):
-                names = [n for n in self._files.names(folder) if n.endswith(ENDING)]
-                self._files.delete([f"{folder}/{name}" for name in names if name not in kept])
+            # Before it is asked who lives: whose file is there by then is seen alive.
+            there = [f"{at}/{n}" for at in (RUNS, REQUESTS) for n in self._files.names(at)]
+            kept = {run.incarnation for run in (self._run, *living(self._files))}
+            own = [name for name in there if name.endswith(ENDING)]
+            self._files.delete([name for name in own if Path(name).stem not in kept])
         except (OSError, ExactumError) as error:
             self._is_taken = False
             self._lock.drop()

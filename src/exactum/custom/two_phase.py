@@ -69,7 +69,8 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
     query with ``CodeFailed``.
 
     *Under weaker guarantees* (``at_least_once``, ``at_most_once``) the task itself calls ``commit``
-    after ``pre_commit``; nothing is recorded, nothing is recovered or swept.
+    after ``pre_commit``, and no record names the transaction: one that a crash leaves open is
+    aborted. What earlier runs left is committed and aborted as ever.
 
     Args:
         name: name of this sink in the decision records; default: the class's name. Keep it from
@@ -177,11 +178,12 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
         """Every transaction now open in the target under this query's name, of this and of all
         earlier runs.
 
-        Called by the driver at each start and once in each epoch: let it be one cheap request, such
-        as a listing by ``scope.prefix``, with which exactly the names of this scope begin. Give the
-        name, or its text, and a transaction that ``abort`` understands. Every one that is
-        pre-committed must be there; those begun should be. Ones that are settled already do no
-        harm. Names of other scopes are ignored.
+        Called by the driver at each start, once in each epoch, up to three times in a pause behind
+        one, and after a failure: let it be one cheap request, such as a listing by
+        ``scope.prefix``, with which exactly the names of this scope begin. Give the name, or its
+        text, and a transaction that ``abort`` understands. Every one that is pre-committed must be
+        there; those begun should be. Ones that are settled already do no harm. Names of other
+        scopes are ignored.
 
         Default: none. Then the transactions of killed tasks and crashed runs stay open in the
         target until it times them out or you remove them: nothing is doubled or lost by it, but

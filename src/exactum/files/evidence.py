@@ -11,6 +11,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import IO, Any, cast
 
 from exactum.errors import SettingRefused, Unavailable
@@ -21,6 +22,8 @@ from exactum.sinks.staging import StagedName
 from exactum.storage.storage import Storage
 
 BY = "files"
+Strays = Mapping[int, Mapping[StagedName, Sequence[str]]]
+"""By batch, files that no record names."""
 NAME = re.compile(r"part-(?P<identity>.+)-\d+\.(?P<extension>.+)")
 
 
@@ -60,8 +63,8 @@ class FileEvidence:
         strays = self._strays(promises)
         return [self._evidence(promise, strays) for promise in promises]
 
-    def _strays(self, promises: Sequence[Promise]) -> Mapping[int, list[str]]:
-        """Files of a batch in the range that no record names, where nobody else writes here."""
+    def _strays(self, promises: Sequence[Promise]) -> Strays:
+        """Of the range, where nobody else writes here."""
         if len(self._scopes - {""}) > 1:
             return {}
         named = {
@@ -70,15 +73,19 @@ class FileEvidence:
             for p in (*promise.record.of(self._participant), *promise.superseded)
         }
         batches = {promise.batch_id for promise in promises}
-        found: dict[int, list[str]] = {}
+        found: dict[int, dict[StagedName, Sequence[str]]] = {}
         for identity, names in self._by_identity.items():
             staged = StagedName.parse(identity)
             if staged is not None and identity not in named and staged.batch_id in batches:
-                found.setdefault(staged.batch_id, []).extend(names)
+                found.setdefault(staged.batch_id, {})[staged] = names
         return found
 
-    def _evidence(self, promise: Promise, strays: Mapping[int, list[str]]) -> Evidence:
+    def _evidence(self, promise: Promise, strays: Strays) -> Evidence:
         batch_id, rows, name = promise.batch_id, promise.rows(self._participant), self._participant
+        others = strays.get(batch_id, {})
+        if others and not promise.record.prepared and all(each.is_plain for each in others):
+            text = "it was begun under at_most_once, whose record promises no rows"
+            return Evidence(batch_id, name, rows, None, Finding.UNKNOWABLE, BY, text)
         found, why = 0, list[str]()
         waiting = missing = False
         for p in promise.record.of(self._participant):
@@ -89,7 +96,7 @@ class FileEvidence:
             elif trouble:
                 missing = True
                 why.append(trouble)
-        for stray in strays.get(batch_id, ()):
+        for stray in chain.from_iterable(others.values()):
             found += self._count(stray)
             why.append(f"no record names {stray}")
         if waiting and not missing and found <= rows:

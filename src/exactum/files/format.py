@@ -190,8 +190,14 @@ def _wrong(name: str, options: Mapping[str, Any]) -> str:
             'tab, say; not a letter, a digit, a blank, a line break, NUL, nor any of + - . : " \\'
         )
     level = options.get("compression_level")
-    if level is not None and type(level) is not int:
+    if level is None:
+        return ""
+    if type(level) is not int:
         return f"the option compression_level={level!r} must be a whole number."
+    try:
+        pa.Codec(codec := options["compression"], compression_level=level)
+    except (ValueError, OverflowError, OSError) as error:
+        return f"compression={codec!r} takes no compression_level={level} ({error})."
     return ""
 
 

@@ -223,13 +223,12 @@ class SlotLog:
             names = self._list()
             self._see_floor(names)
             if batch_id < self._floor:
+                over, todo = self._over()
                 raise CheckpointRefused(
                     "LOG_PRUNED",
                     f"Batch {batch_id} of query {self._query_id} is older than its decision log "
-                    f"{self._storage.where}, which was pruned below batch {self._floor}. Restore "
-                    "checkpoint and log from the same moment, or start with a new checkpoint "
-                    "location. If this is an old driver that woke up, leave it stopped. Nothing "
-                    "was written.",
+                    f"{self._storage.where}, which {over}. {todo}If this is an old driver that "
+                    "woke up, leave it stopped. Nothing was written.",
                 )
             taken = slots(names)
             attempts = {attempt for batch, attempt in taken if batch == batch_id}
@@ -301,11 +300,20 @@ class SlotLog:
     def _refuse_below(self, record: DecisionRecord) -> None:
         if record.epoch.batch_id < self._floor:
             raise Fenced(
-                f"{record.epoch} is long over: its decision log {self._storage.where} was pruned "
-                f"below batch {self._floor} by a newer run. This run (incarnation "
-                f"{record.incarnation}) is an old driver that woke up; it stops, and what it "
-                "prepared is aborted."
+                f"{record.epoch} is long over: its decision log {self._storage.where} "
+                f"{self._over()[0]}. This run (incarnation {record.incarnation}) is an old driver "
+                "that woke up; it stops, and what it prepared is aborted."
             )
+
+    def _over(self) -> tuple[str, str]:
+        """Why nothing below the floor counts any more, and what to do where it is wanted."""
+        if self._floor == floor_of(HIGHEST_FLOOR):
+            return "is retired: the query goes on in the checkpoint that retired.json names", ""
+        return (
+            f"was pruned below batch {self._floor} by a newer run",
+            "Restore checkpoint and log from the same moment, or start with a new checkpoint "
+            "location. ",
+        )
 
     def _shown(self, name: str) -> str:
         return f"{self._storage.where}/{name}"

@@ -61,7 +61,8 @@ class FileTarget(NotedTarget, MovingTarget):
         return target
 
     def hold(self, epoch: StagedEpoch) -> Published:
-        """A move needs no trial."""
+        """There is a way for each move."""
+        self._place.make_way(self._moves(epoch).values())
         return Published.DONE
 
     def publish(self, epoch: StagedEpoch) -> Published:

@@ -246,7 +246,6 @@ class Coordinator:
         with timed(self._phase_ms, "commit"):
             final = self._commit(record)
         self._finish((record, final))
-        self._committed |= {p.participant: batch_id for p in final.prepared if p.rows}
         with timed(self._phase_ms, "sweep"):
             self._participants.abort(batch_id, self._leftovers(sightings))
         self._emit(
@@ -356,6 +355,8 @@ class Coordinator:
             permit = self._log.permit(record)
             expired = self._participants.commit(permit)
             if not expired:
+                batch_id = record.epoch.batch_id
+                self._committed |= {p.participant: batch_id for p in record.prepared if p.rows}
                 return record
             record = self._salvage(permit, expired)
         raise OutcomeUnknown(

@@ -18,7 +18,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -47,6 +47,15 @@ _NO_LINKS = frozenset(
 )
 _LASTING = OF_THE_SETTING | {errno.EXDEV, errno.ENAMETOOLONG, errno.EINVAL}
 """What no other start mends; EINVAL is the answer of a file system that cannot fsync a folder."""
+_RIGHTS = (
+    "Whoever types a command has to be able to read it, and whoever runs the query to write to it "
+    "and to fsync folders there; under this path for driver and executors alike."
+)
+_TODO = {
+    errno.EXDEV: "Files are moved by a rename: bring all that lies below onto one file system.",
+    errno.ENAMETOOLONG: "Its file system has shorter names: choose another one, or a shorter path.",
+    errno.ENOTDIR: "Move away the file that stands in the place of a folder.",
+}
 _NO_EFFECT = _LASTING | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOENT}
 """After these no file was created, so it is known what became of it."""
 
@@ -78,14 +87,10 @@ class Folder:
 
     def open(self, *folders: str) -> None:
         with self._explained("could not be opened"):
-            for folder in [self._path(name) for name in folders or ("",)]:
-                make_folder(folder)
+            for folder in map(self._make, folders or ("",)):
                 self._tidy(folder)
                 sync_folder(folder)
-                if os.stat(self.root).st_dev != os.stat(folder).st_dev:
-                    raise OSError(errno.EXDEV, "it lies on another file system", folder)
-            if not os.access(self.root, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, "no files may be made in it", str(self.root))
+            self._make("")
 
     def names(self, prefix: str = "") -> list[str]:
         with self._explained("could not be listed"):
@@ -168,6 +173,11 @@ class Folder:
     def create(self, name: str) -> _FolderFile:
         return _FolderFile(self._path(name), self.file_mode)
 
+    def make_way(self, targets: Collection[str]) -> None:
+        with self._explained("cannot take the files of an epoch"):
+            for folder in sorted({os.path.dirname(name) for name in targets}):
+                self._make(folder)
+
     def move_if_absent(self, moves: Sequence[tuple[str, str]]) -> list[bool]:
         with self._explained("could not take the files of a decided epoch"):
             arrived = [self._move(self._path(a), self._path(b)) for a, b in moves]
@@ -179,12 +189,7 @@ class Folder:
     def failure(self, trouble: str, error: OSError) -> Unavailable | SettingRefused:
         what = f"The folder {self.root} {trouble}: {error}"
         if error.errno in _LASTING:
-            return SettingRefused(
-                "FOLDER_ACCESS",
-                f"{what}. Whoever types a command has to be able to read it, and whoever runs the "
-                "query to write to it and to fsync folders there; under this path for driver and "
-                "executors alike.",
-            )
+            return SettingRefused("FOLDER_ACCESS", f"{what}. {_TODO.get(error.errno, _RIGHTS)}")
         return Unavailable(
             f"{what} ({free_bytes(self.root)}). Start the query again when it can be: what is "
             "decided is then carried out."
@@ -194,6 +199,16 @@ class Folder:
 
     def _path(self, name: str) -> str:
         return os.path.join(self.root, name) if name else str(self.root)
+
+    def _make(self, name: str) -> str:
+        """A folder that files can be moved to from all others here."""
+        folder = self._path(name)
+        make_folder(folder)
+        if os.stat(f"{folder}/").st_dev != os.stat(self.root).st_dev:
+            raise OSError(errno.EXDEV, "it lies on another file system", folder)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "no files may be made in it", folder)
+        return folder
 
     @contextlib.contextmanager
     def _explained(self, trouble: str) -> Iterator[None]:

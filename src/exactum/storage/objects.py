@@ -15,7 +15,7 @@ import errno
 import io
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple, TypeVar
@@ -283,6 +283,9 @@ class ObjectStore:
 
     def create(self, name: str) -> _Upload:
         return _Upload(self.store, self._key(name))
+
+    def make_way(self, targets: Collection[str]) -> None:
+        """There are no folders."""
 
     def move_if_absent(self, moves: Sequence[tuple[str, str]]) -> list[bool]:
         with self._explained("could not copy the objects of a decided epoch"):

@@ -12,7 +12,7 @@ and ``failure`` says what that means.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
@@ -157,6 +157,11 @@ class Storage(SmallFiles, Protocol):
         Raises:
             FileNotFoundError: the folder that it would lie in is not there, so this machine does
                 not see the place.
+        """
+
+    def make_way(self, targets: Collection[str]) -> None:
+        """Make what files are moved into, and see that a move to each of these names can be done:
+        past a decision it is too late to refuse one.
         """
 
     def move_if_absent(self, moves: Sequence[tuple[str, str]]) -> list[bool]:
