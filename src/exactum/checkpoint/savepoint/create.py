@@ -182,7 +182,8 @@ def delete(savepoint: str | Path) -> None:
         CheckpointRefused: it is no savepoint, or holds other files besides.
     """
     place = place_of(savepoint)
-    there = set(place.names())
+    names, half = place.names(), (f".{UNFINISHED}.", f".{MANIFEST}.")  # killed as it wrote one
+    there = {UNFINISHED if name.startswith(half) else name for name in names}
     if not there & {MANIFEST, UNFINISHED} or not there <= {MANIFEST, CONTENT, UNFINISHED}:
         raise CheckpointRefused(
             "SAVEPOINT_PLACE",
