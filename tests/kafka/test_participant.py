@@ -12,6 +12,8 @@ from confluent_kafka import TopicPartition
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.kafka.messages import HEADERS
 from exactum.kafka.transaction import KafkaTransaction
+from exactum.kafka.writer import DELIVERY_TIMEOUT_MS
+from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import OpenedSink, frame, opened, wait_for_rest
 from tests.kit.waiting import WAIT_MAX_S
@@ -153,6 +155,24 @@ def test_a_transaction_that_timed_out_before_the_decision_voids_the_attempt(brok
         wait_until_aborted(sink)
         with pytest.raises(EpochAborted, match="before it was decided"):
             sink.participant.verify(prepared)
+
+
+def test_a_task_that_writes_for_longer_than_the_timeout_voids_the_attempt(broker: Broker) -> None:
+    """It is told what the driver says of one that has timed out, and the batch is run again as
+    often.
+    """
+    name = broker.topic("long", partitions=2)
+    with opened(broker.sink(name, transaction_timeout_ms=SHORT_TIMEOUT_MS)) as sink:
+        for later in (0, 1):  # a partition that has records of it, and another one
+            writer = sink.writer(later)
+            writer.write(frame([b"a"], partition=pa.array([0], pa.int32())))
+            writer._owned.producer.flush(DELIVERY_TIMEOUT_MS)
+            wait_for_rest(broker.servers, [TopicPartition(name, 0)])  # it was timed out
+            with raised(EpochAborted, "transaction_timeout_ms", SHORT_TIMEOUT_MS) as told:
+                writer.write(frame([b"b"], partition=pa.array([later], pa.int32())))
+                writer.prepare()
+            assert type(told.value) is EpochAborted
+            writer.abort()
 
 
 def test_an_id_that_another_program_has_taken_voids_the_attempt(broker: Broker) -> None:
