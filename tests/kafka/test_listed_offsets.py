@@ -4,6 +4,7 @@ was killed.
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import closing
 
@@ -11,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from exactum.errors import Unavailable
-from exactum.kafka.requests import LATEST, TopicRequests
+from exactum.kafka.requests import LATEST, BrokerRequests, TopicRequests
 from exactum.local import LocalKafka
 from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S
@@ -56,6 +57,20 @@ def test_a_topic_that_is_not_there(broker: Broker) -> None:
         wanted = [(name, 0), (name, 99), ("nowhere", 0)]
         assert asked.offsets(wanted, LATEST, read_committed=True) == {(name, 0): 0}
         assert "nowhere" not in asked.topic_names()
+
+
+def test_a_leader_that_has_not_heard_of_its_partition_yet(broker: Broker) -> None:
+    """As one that has just started: it is asked again for its producers, and no right is to
+    blame.
+    """
+    name = broker.topic("unheard", partitions=1)
+    with closing(BrokerRequests(broker.servers, (), "here")) as asked:
+        known = asked.describe_producers([(name, 0)])
+        broker.kafka.delete_topic(name)
+        again = threading.Timer(1.0, broker.kafka.create_topic, [name], {"partitions": 1})
+        again.start()
+        assert asked.describe_producers([(name, 0)]) == known == {(name, 0): {}}
+        again.join()
 
 
 def test_nobody_answers() -> None:

@@ -12,6 +12,9 @@ from confluent_kafka import TopicPartition
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.kafka.messages import HEADERS
 from exactum.kafka.transaction import KafkaTransaction
+from exactum.kafka.writer import DELIVERY_TIMEOUT_MS
+from exactum.protocol.model import CommitPermit
+from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import OpenedSink, frame, opened, wait_for_rest
 from tests.kit.waiting import WAIT_MAX_S
@@ -155,6 +158,24 @@ def test_a_transaction_that_timed_out_before_the_decision_voids_the_attempt(brok
             sink.participant.verify(prepared)
 
 
+def test_a_task_that_writes_for_longer_than_the_timeout_voids_the_attempt(broker: Broker) -> None:
+    """It is told what the driver says of one that has timed out, and the batch is run again as
+    often.
+    """
+    name = broker.topic("long", partitions=2)
+    with opened(broker.sink(name, transaction_timeout_ms=SHORT_TIMEOUT_MS)) as sink:
+        for later in (0, 1):  # a partition that has records of it, and another one
+            writer = sink.writer(later)
+            writer.write(frame([b"a"], partition=pa.array([0], pa.int32())))
+            writer._owned.producer.flush(DELIVERY_TIMEOUT_MS)
+            wait_for_rest(broker.servers, [TopicPartition(name, 0)])  # it was timed out
+            with raised(EpochAborted, "transaction_timeout_ms", SHORT_TIMEOUT_MS) as told:
+                writer.write(frame([b"b"], partition=pa.array([later], pa.int32())))
+                writer.prepare()
+            assert type(told.value) is EpochAborted
+            writer.abort()
+
+
 def test_an_id_that_another_program_has_taken_voids_the_attempt(broker: Broker) -> None:
     """Its transaction is open, and not ours."""
     name = broker.topic("taken", partitions=1)
@@ -223,6 +244,46 @@ def test_what_is_salvaged_comes_back_to_its_partitions(broker: Broker) -> None:
     )
     times = Counter((r.value, r.at_ms) for r in broker.read(name, committed=False))
     assert set(times.values()) == {2}, "as it was sent first, and again"
+
+
+def test_what_is_salvaged_fits_topics_that_take_small_batches(broker: Broker) -> None:
+    """Where rows name their topics, the producer's batches are larger than one of these takes."""
+    name = broker.topic("narrow", partitions=1, config={"max.message.bytes": 2_000})
+    values = [b"%02d" % number * 50 for number in range(60)]
+    with opened(broker.sink(None)) as sink:
+        permit = undone(sink, frame(values, topic=pa.array([name] * len(values))))
+        again = sink.participant.salvage(permit, permit.record.prepared)
+        sink.participant.commit(sink.permit(again), again)
+    assert broker.values(name) == values
+
+
+@pytest.mark.parametrize(
+    ("setting", "too_small"),
+    [("max.message.bytes", 1_000), ("message.timestamp.before.max.ms", 1)],
+)
+def test_a_topic_that_takes_its_records_no_more_stops_a_salvage(
+    broker: Broker, setting: str, too_small: int
+) -> None:
+    """Another try would be refused as well: the setting is named, and with a larger one they come
+    back.
+    """
+    name = broker.topic("changed", partitions=1)
+    with opened(broker.sink(name)) as sink:
+        permit = undone(sink, frame([b"x" * 1_500]))
+        broker.configure(name, setting, str(too_small))
+        with raised(SettingRefused, "KAFKA_REFUSED", name, setting):
+            sink.participant.salvage(permit, permit.record.prepared)
+        broker.configure(name, setting, "1000000")
+        again = sink.participant.salvage(permit, permit.record.prepared)
+        sink.participant.commit(sink.permit(again), again)
+    assert broker.values(name) == [b"x" * 1_500]
+
+
+def undone(sink: OpenedSink, *rows: pa.RecordBatch) -> CommitPermit:
+    """Decided, and aborted by somebody."""
+    permit = sink.permit(sink.participant.verify(sink.write(*rows)))
+    sink.participant.abort(sink.participant.list_open())
+    return permit
 
 
 def test_a_decision_on_another_cluster_is_refused(broker: Broker) -> None:

@@ -129,6 +129,22 @@ def test_group_in_use(
     assert len(caplog.records) == 1
 
 
+def test_a_commit_that_failed_is_made_up_for(
+    stream: Any, broker: Broker, topics: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A query that has read all there is has no later epoch: it is not shown behind for ever."""
+    name, group = broker.topic("failed", partitions=1), "failed"
+    topics.give(name, 5, partitions=1)
+    frame = stream.read(name, group_id=group, start="earliest")
+    with broker.member(group, name, enable_auto_commit=False):
+        query = stream.start(frame, processingTime="0 seconds")
+        await_true(lambda: "could not be committed" in caplog.text, "the warning")
+    try:
+        await_true(lambda: topics.committed(group, name) == {0: 5}, "the one epoch's end")
+    finally:
+        query.stop()
+
+
 def test_two_sources_one_group(make_stream: Callable[[], Any], topics: Any, broker: Broker) -> None:
     """Two frames of one topic may not share a group; one frame read twice may, and other topics
     may.

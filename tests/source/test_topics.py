@@ -7,10 +7,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import exactum
 from exactum import events
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.spark.source import lag, read_kafka, watch, watched_source
@@ -18,6 +20,7 @@ from exactum.spark.source.columnar import SPARKS
 from exactum.spark.source.options import Subscription
 from tests.kit.errors import check_query_error
 from tests.kit.kafka.broker import Broker
+from tests.kit.spark import folder_sink
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -135,6 +138,46 @@ def test_retention_passed_the_next_offset(
         assert stream.run(stream.read(name, failOnDataLoss=False)) is None
     assert "begins at 8 now" in caplog.text
     assert [o for _, _, o in stream.rows()] == [0, 1, 2, 3, 4, 5, 8, 9]
+
+
+@pytest.mark.parametrize("code", ["", "RECORDS_LOST", "TOPIC_CHANGED", "TOPIC_GONE"])
+def test_a_decided_batch_whose_input_is_gone(
+    stream: Any, topics: Any, broker: Broker, tmp_path: Path, code: str
+) -> None:
+    """One sink has it, and the other one was not reached: it comes to stand in both, whatever has
+    become of what it read. Only then the query is refused, where more is gone than it has read.
+    """
+    name, other = broker.topic("decided", partitions=1), tmp_path / "other"
+
+    def run() -> str | None:
+        sinks = exactum.FileSink(stream.out, format="json"), folder_sink.FolderSink(str(other))
+        writer = rows.writeStream.trigger(availableNow=True)
+        once = exactum.exactly_once(*sinks)
+        return stream.end(lambda: once.start(writer, checkpoint=stream.checkpoint))
+
+    rows = stream.read(name).select("topic", "partition", "offset")
+
+    topics.give(name, 2, partitions=1)
+    assert run() is None
+    topics.give(name, 3, partitions=1)
+    folder_sink.arm(other, "commit", kind="unavailable")
+    check_query_error(run(), Unavailable, "commit")
+    assert (len(stream.rows()), len(folder_sink.rows(other))) == (5, 2)
+    if code == "TOPIC_GONE":
+        topics.kafka.delete_topic(name)
+    elif code == "TOPIC_CHANGED":
+        topics.made_anew(name, 1)
+        topics.give(name, 8, partitions=1)
+    else:
+        topics.give(name, 3, partitions=1)
+        topics.delete_before(name, 0, 7 if code else 5)
+    for _ in range(2):
+        error = run()
+        assert len(folder_sink.rows(other)) == len(stream.rows()) == (5 if code else 8)
+        if code:
+            check_query_error(error, CheckpointRefused, code, name)
+        else:
+            assert error is None
 
 
 @pytest.mark.deep
@@ -269,7 +312,7 @@ def test_as_many_records_as_before(
 def refuses_the_new_one(stream: Any, name: str, frame: Any, trigger: dict[str, Any]) -> None:
     error = stream.run(frame, **trigger) or ""
     check_query_error(error, CheckpointRefused, "TOPIC_CHANGED", f"'{name}'")
-    assert error.startswith("exactum.errors.") and "Nothing of this batch was written" in error
+    assert error.startswith("exactum.errors.") and "Nothing more was written" in error
     assert len(stream.rows()) == 5
 
 

@@ -330,13 +330,31 @@ def test_a_rule_that_cannot_be_read_stops_the_query_once_and_clearly(
     for stream, write, facts in (
         (rules.stream(max_bytes=3), ("e", "1000"), ("CONTROL_SIZE", "max_bytes=3")),
         (rules.stream(value=lambda value: {}[value]), ("e", "1"), ("CONTROL_RULE", "KeyError")),
-        (rules.stream(), (None, "1"), ("CONTROL_RULE", "partition", "offset")),
+        (rules.stream(), (None, "1"), ("CONTROL_RULE", "b'1'", "partition")),
     ):
         rules.put(*write)
         batch = query.exactly_once(control=stream)
         check_query_error(query.run(batch), RowsRefused, *facts)
         check_error(query.error, RowsRefused, *facts)
     assert query.values() == []
+
+
+def test_a_record_without_a_key_can_be_taken_back(query: Any, rules: Rules) -> None:
+    """By one without key and value in its partition, as the error says. It never is a rule."""
+    query.give(1)
+    rules.write(e=2, o=2)
+    stream = rules.stream()
+
+    def run() -> str | None:
+        return query.run(query.exactly_once(control=stream), transform=weighed(stream))
+
+    for partition in (0, 1):
+        rules.put(None, "3", partition)
+    for partition in (0, 1):
+        check_query_error(run(), RowsRefused, "CONTROL_RULE", f"partition {partition}")
+        rules.put(None, None, partition)
+    assert run() is None
+    assert query.values() == [2]
 
 
 def test_a_topic_made_anew_is_noticed_though_it_holds_as_much(

@@ -33,6 +33,7 @@ class KafkaFailure(Enum):
     CONSEQUENCE = "consequence"  # of another failure, which says more
     MEMBERS = "members"  # the group has members, who alone may set its offsets
     NO_TRANSACTION = "no transaction"  # the coordinator does not know the transactional id
+    FENCED = "fenced"  # the producer's epoch is over: its transaction timed out, or was taken
     CONCURRENT = "concurrent"  # the transaction is being ended
     OUTSIDE = "outside"  # the log has no such offset
     OTHER = "other"
@@ -93,6 +94,7 @@ _CODES = {
     # ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS
     KafkaFailure.MEMBERS: (22, 25, 27),
     KafkaFailure.NO_TRANSACTION: (105,),  # TRANSACTIONAL_ID_NOT_FOUND
+    KafkaFailure.FENCED: (47, 90, -144),  # INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, _FENCED
     KafkaFailure.CONCURRENT: (51,),  # CONCURRENT_TRANSACTIONS
     KafkaFailure.OUTSIDE: (1,),  # OFFSET_OUT_OF_RANGE
 }

@@ -171,7 +171,8 @@ class LogRequests:
             )
 
         found: dict[Partition, dict[int, ProducerState]] = {}
-        for partition, (error, p) in self._router.by_leader(partitions, request).items():
+        answers = self._router.by_leader(partitions, request, again=[KafkaFailure.MISSING])
+        for partition, (error, p) in answers.items():
             if error:
                 raise self._router.denied("READ on the topic", partition[0], error)
             found[partition] = {

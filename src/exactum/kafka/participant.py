@@ -39,6 +39,8 @@ from exactum.kafka.producer_pool import ProducerPlan, initialised
 from exactum.kafka.readback import NO_LOG, LoggedRecord, LogReader, outcomes_of
 from exactum.kafka.requests import COMMITTED, ONGOING, BrokerRequests
 from exactum.kafka.routing import error_name
+from exactum.kafka.settings import number
+from exactum.kafka.topic import CONFIGS, facts_of
 from exactum.kafka.transaction import SALVAGE_SLOT, KafkaTransaction, Partition
 from exactum.kafka.writer import DELIVERY_TIMEOUT_MS, transaction_failure
 from exactum.protocol.inspection import TransactionState
@@ -150,7 +152,7 @@ class KafkaParticipant:
         """
         producers = {t.transactional_id: t.producer for t in map(KafkaTransaction.of, transactions)}
         answers: dict[str, int] = {}
-        for number in range(FENCE_ROUNDS_MAX):
+        for turn in range(FENCE_ROUNDS_MAX):
             found = self._requests.describe_transactions(producers)
             producers = {
                 n: p
@@ -159,7 +161,7 @@ class KafkaParticipant:
             }
             if not producers:
                 return
-            time.sleep(FENCE_PAUSE_S * min(number, 10))
+            time.sleep(FENCE_PAUSE_S * min(turn, 10))
             answers = self._requests.fence_producers(producers)
             _check_allowed(answers)
         raise Unavailable(
@@ -390,22 +392,28 @@ class KafkaParticipant:
 
         Raises:
             HeuristicOutcome: the log no longer has all of them.
-            SettingRefused: the user may not write any more.
+            SettingRefused: the user may not write any more, or the topic takes them no more.
             Unavailable: the broker does not take them.
         """
         try:
             producer.begin_transaction()
-            missing, rows = _copied(self._requests, expired, producer)
+            batch_bytes = number(self._plan.settings, "batch.size")
+            missing, rows = _copied(self._requests, expired, producer, batch_bytes)
             if not missing:
                 producer.flush(DELIVERY_TIMEOUT_MS)
         except DeliveryError as error:
             cause = transaction_failure(error, producer)
+            what = f"{permit.record.epoch}: salvage could not write: {cause}"
             if cause.failure is KafkaFailure.DENIED:
-                what = f"{permit.record.epoch}: salvage was not allowed to write: {cause}"
                 raise access_refused(what, "WRITE on the topic") from error
-            raise Unavailable(
-                f"{permit.record.epoch}: salvage could not write: {cause}. Start again."
-            ) from error
+            if cause.failure in (KafkaFailure.RECORD, KafkaFailure.REFUSED):
+                raise SettingRefused(
+                    "KAFKA_REFUSED",
+                    f"{what}. The topic has taken these records before. Set it so that it takes "
+                    "them again (max.message.bytes, message.timestamp.before.max.ms, "
+                    "cleanup.policy), and start again.",
+                ) from error
+            raise Unavailable(f"{what}. Start again.") from error
         if missing:
             raise HeuristicOutcome(
                 "KAFKA_RECORDS_GONE",
@@ -467,13 +475,22 @@ SHOWN_MAX = 20
 
 
 def _copied(
-    requests: BrokerRequests, expired: Sequence[PreparedTransaction], producer: Producer
+    requests: BrokerRequests,
+    expired: Sequence[PreparedTransaction],
+    producer: Producer,
+    batch_bytes: int,
 ) -> tuple[list[str], int]:
-    """What is missing in the log, and how many records were enqueued."""
+    """What is missing in the log, and how many records were enqueued. ``batch_bytes``: the largest
+    batch that the producer makes by itself.
+    """
     missing: list[str] = []
     rows = 0
     transactions = [KafkaTransaction.of(p) for p in expired]
-    logs = LogReader(requests, {partition for t in transactions for partition, _ in t.partitions})
+    partitions = {partition for t in transactions for partition, _ in t.partitions}
+    logs = LogReader(requests, partitions)
+    topics = {topic for topic, _ in partitions - logs.missing}
+    limits = {t: facts_of(0, requests.configs("topic", t, CONFIGS)).batch_bytes_max for t in topics}
+    narrow = {t: limit for t, limit in limits.items() if limit and limit < batch_bytes}
     for transaction in transactions:
         for partition, (first_offset, expected) in transaction.partitions:
 
@@ -483,6 +500,7 @@ def _copied(
                     _frame(records, partition[1]),
                     partition[0],
                     timeout_ms=DELIVERY_TIMEOUT_MS,
+                    narrow=narrow,
                     timestamps_ms=np.array([r.timestamp_ms for r in records], np.int64),
                 )
 

@@ -129,11 +129,11 @@ def named(partition: Partition) -> str:
 
 
 class LogReader:
-    """Reads logs of ``partitions`` as they are now; which of them exist is found out at once."""
+    """Reads logs of ``partitions`` as they are now; which are ``missing`` is found out at once."""
 
     def __init__(self, requests: BrokerRequests, partitions: Iterable[Partition]) -> None:
         self._requests = requests
-        self._missing = requests.missing(partitions)
+        self.missing = requests.missing(partitions)
 
     def read_back(
         self,
@@ -151,7 +151,7 @@ class LogReader:
         Raises:
             OutcomeUnknown: the partition could not be read.
         """
-        if partition in self._missing:
+        if partition in self.missing:
             return ReadBack(None, 0, NO_LOG)
         walk, count = LogWalk(self._requests, partition, start_offset), 0
         for batch in walk:

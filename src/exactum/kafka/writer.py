@@ -192,6 +192,12 @@ def write_failure(
                 "partition, or correct the topic's settings or the sink's. Nothing of the epoch "
                 "is visible.",
             )
+        case KafkaFailure.FENCED:
+            return EpochAborted(
+                f"{where}. Its transaction was ended meanwhile. If it was open for longer than "
+                f"transaction_timeout_ms={factory.plan.transaction_timeout_ms}, raise that or make "
+                "the batches smaller (maxOffsetsPerTrigger). Nothing of the epoch is visible."
+            )
         case KafkaFailure.OTHER:
             return UnknownFailure(
                 f"{where}. The attempt is void; start the query again. If it comes again at the "

@@ -203,11 +203,8 @@ class EpochListener:
     """
 
     def begin(self, batch: Batch) -> None:
-        """Before the batch is computed, also where it was decided by an earlier run and is only
-        drained.
-
-        Raises:
-            Refused: the batch must not be run; nothing of it was written.
+        """Before it is known whether the batch is decided. What is raised here keeps one that is
+        from being committed: no more than a user can correct.
         """
 
     def writing(self, batch: Batch) -> None:
@@ -216,6 +213,13 @@ class EpochListener:
 
         Raises:
             ExactumError: the attempt must not be made.
+        """
+
+    def stands(self, batch: Batch) -> None:
+        """It was decided by an earlier run, stands in every sink by now, and is gone on from.
+
+        Raises:
+            ExactumError: nothing may come after it.
         """
 
     def done(self, batch: Batch, completed: Completed) -> None:

@@ -82,7 +82,7 @@ class ControlListener(EpochListener):
         self._files = run.files.below(f"{CONTROL}/{name}")
         self._name, self._seen = self._newest()
         self._is_on_record = bool(self._name)
-        self._last: dict[int, dict[bytes, bytes]] = {}  # by partition: the last value of each key
+        self._last: dict[int, dict[Any, bytes]] = {}  # by partition, of each key, and of none
         # Up to which this run has read; None: nothing yet.
         self._ends: Mapping[int, int] | None = None
         self._reader = TopicReader(
@@ -157,7 +157,15 @@ class ControlListener(EpochListener):
             self._apply(record)
         self._ends = ends
         view: dict[bytes, bytes] = {}
-        for _, last in sorted(self._last.items()):
+        for partition, last in sorted(self._last.items()):
+            if None in last:
+                raise RowsRefused(
+                    "CONTROL_RULE",
+                    f"{self._stream}: {last[None][:100]!r} in partition {partition} has no key, so "
+                    "nobody knows which rule it is. Write it with its key; then write a record "
+                    "without key and value into that partition, and start the query again. "
+                    "Nothing was written.",
+                )
             view |= last
         text = text_of(view)
         if text != self._seen.pairs:
@@ -206,15 +214,7 @@ class ControlListener(EpochListener):
     # ---- what is in the topic ----------------------------------------------------------------
 
     def _apply(self, record: LoggedRecord) -> None:
-        _, partition = record.partition
-        if record.key is None:
-            raise RowsRefused(
-                "CONTROL_RULE",
-                f"{self._stream}: the record at partition {partition}, offset "
-                f"{record.offset} has no key; the last value of each key is what counts. Nothing "
-                "was written.",
-            )
-        last = self._last.setdefault(partition, {})
+        last = self._last.setdefault(record.partition[1], {})
         if record.value is None:
             last.pop(record.key, None)
         else:

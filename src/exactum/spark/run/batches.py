@@ -148,6 +148,8 @@ class EpochRunner:
             self.run.emit(events.EpochBegan(*self.run.about(batch_id), records))
             completed = self._protocol.run(batch_id, offsets, write, ready)
             if not completed.written:
+                for listener in listeners:
+                    listener.stands(batch)
                 self._standing_epochs.go_on(batch_id, completed.engine, frame)
             refused = rows_by_participant(prepared).get(DEAD_LETTERS, 0)
             if refused:

@@ -31,8 +31,8 @@ offsets.retention.minutes (7 days).
 
 @dataclass(eq=False)
 class _Group:
-    """A consumer group: what is to be committed, what was, and when; ``reported``
-    are the kinds of failures that were logged since.
+    """A consumer group: where the newest complete epoch ends, what was committed last, and when;
+    ``reported`` are the kinds of failures that were logged since.
     """
 
     group_id: str
@@ -54,7 +54,7 @@ class GroupOffsets:
         self._run = run
         self._sources = [source for source in sources if source.chosen.group_id]
         self._groups: dict[int, _Group] = {}  # by source index; known from the first batch on
-        self._changing, self._committing = threading.Lock(), threading.Lock()
+        self._committing = threading.Lock()
 
     @property
     def every_s(self) -> float:
@@ -84,21 +84,18 @@ class GroupOffsets:
             for partition, offset in ends[index].items():
                 # A frame that is joined with itself is read by two streams: the slower one counts.
                 own[partition] = min(offset, own.get(partition, offset))
-        with self._changing:
-            for group, offsets in newest.items():
-                group.newest = offsets
+        for group, offsets in newest.items():
+            group.newest = offsets
 
     def tend(self) -> None:
-        """Commit what is new, and what has not changed for long, so that the brokers do not forget
-        it.
+        """Commit what is not committed yet, and what has not changed for long, so that the brokers
+        do not forget it.
         """
         with self._committing:
             for group in dict.fromkeys(self._groups.values()):
-                with self._changing:
-                    offsets, group.newest = group.newest, {}
-                if not offsets and time.monotonic() - group.committed_s > REFRESH_AFTER_S:
-                    offsets = group.committed
-                if offsets:
+                offsets = group.newest
+                is_old = time.monotonic() - group.committed_s > REFRESH_AFTER_S
+                if offsets and (is_old or offsets != group.committed):
                     self._commit(group, offsets)
 
     def close(self) -> None:
@@ -135,7 +132,7 @@ class GroupOffsets:
                 group.reported.add(kind)
                 logger.warning(
                     "%s: its offsets could not be committed to the group %r: %s The query is not "
-                    "affected; it is tried again with the next epoch.",
+                    "affected; it is tried again.",
                     self._run,
                     group.group_id,
                     error,

@@ -148,25 +148,35 @@ class TopicWatch(EpochListener):
     def begin(self, batch: Batch) -> None:
         """
         Raises:
-            CheckpointRefused: see ``WatchedSource.check``.
-            Unavailable, SettingRefused: likewise, where this is the run's first batch, or one that
-                reads other partitions than the one before; or two sources have one group.
+            CheckpointRefused: what was found wrong between the batches.
+            SettingRefused: two sources have one group.
         """
         self._at_work = True
         if self._trouble is not None:
             raise self._trouble
         planned = tuple(SourceRange.of(batch.offsets, s.source.index) for s in self._watched)
-        for source, own in zip(self._watched, planned, strict=True):
-            if batch.first:
-                source.lag.saw(source.check(own))
-                # It begins where the last complete one ended.
-                source.lag.position = begin_of(source.source, batch, self._run.read) or None
-            elif source.differs(own):
-                source.check(own)
         if batch.first:
             self._asked_s = time.monotonic()
             self.groups.begin(self._ends(planned))
+            for source in self._watched:  # it begins where the last complete one ended
+                source.lag.position = begin_of(source.source, batch, self._run.read) or None
         self._batch_id, self._planned = batch.batch_id, planned
+
+    def writing(self, batch: Batch) -> None:
+        """Not before: a batch that is decided is committed, whatever has become of its input.
+
+        Raises:
+            CheckpointRefused, Unavailable, SettingRefused: see ``WatchedSource.check``, where this
+                is the run's first batch, or one that reads other partitions than the one before.
+        """
+        for source, own in zip(self._watched, self._planned, strict=True):
+            if batch.first or source.differs(own):
+                source.lag.saw(source.check(own))
+
+    def stands(self, batch: Batch) -> None:
+        """Raises as ``writing``, about what comes after it."""
+        for source, own in zip(self._watched, self._planned, strict=True):
+            source.lag.saw(source.check(own.rest()))
 
     def done(self, batch: Batch, completed: Completed) -> None:
         self._at_work = False

@@ -27,7 +27,7 @@ SURE_PAUSE_S = 0.4
 
 _NEW = (
     "Start a new query with a checkpoint location of its own; there start= says where it begins. "
-    "Nothing of this batch was written."
+    "Nothing more was written."
 )
 
 
@@ -38,11 +38,7 @@ class WatchedSource:
     """
 
     def __init__(
-        self,
-        run: Run,
-        source: RunningSource,
-        requests: TopicRequests,
-        record: RecordFile,
+        self, run: Run, source: RunningSource, requests: TopicRequests, record: RecordFile
     ) -> None:
         self.source = source
         self.chosen = SourceOptions.of(source.options)
@@ -137,7 +133,7 @@ class WatchedSource:
                 self._lost(
                     f"{name_of(partition)} begins at {beginning} now, but the next offset to read "
                     f"is {offset}: the {beginning - offset} offsets between were deleted, by "
-                    "retention or by an operator, before they were read"
+                    "retention or by an operator"
                 )
 
     def _put_on_record(self) -> None:
@@ -213,8 +209,7 @@ class WatchedSource:
             raise CheckpointRefused(
                 "RECORDS_LOST",
                 f"{self._run}: {what}. To go on without them, say failOnDataLoss=False in "
-                "read_kafka; and give the topic a longer retention. Nothing of this batch was "
-                "written.",
+                "read_kafka; and give the topic a longer retention. Nothing more was written.",
             )
         if what not in self._losses_reported:
             self._losses_reported.add(what)

@@ -169,7 +169,7 @@ def _gone(found: re.Match[str]) -> CheckpointRefused:
         "Spark does not find in Kafka what the checkpoint is to read next: "
         f"{reason[1] if reason else 'it does not say what'}.\nIs the checkpoint that of this query "
         "and this Kafka? Were topics deleted, recreated, or cleaned? Then start with a new one. "
-        "Nothing of this batch was written.\nfailOnDataLoss=False leaves out what is missing "
+        "Nothing more was written.\nfailOnDataLoss=False leaves out what is missing "
         "(docs/misuse.md).",
     )
 
