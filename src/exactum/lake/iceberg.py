@@ -113,7 +113,7 @@ class IcebergVersion(TableVersion):
         ]
         self.partition_by = tuple(level.text for level in self._levels)
 
-    def partitioning(self) -> TransformPartitioning:
+    def partitioning(self, *, upserts: bool) -> TransformPartitioning:
         return TransformPartitioning(self._levels, self._arrow, list(self._sort_keys()))
 
     def marker(self, scope: str) -> BatchMarker | None:

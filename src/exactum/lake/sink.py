@@ -339,7 +339,7 @@ def plan_of(
         table.wanted,
         table.indexed,
         table.partition_by,
-        table.partitioning(),
+        table.partitioning(upserts=bool(key)),
         table.codec,
         tuple(key),
         delete_when,

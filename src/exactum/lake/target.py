@@ -111,7 +111,7 @@ class TableVersion(ABC):
     codec = "snappy"
 
     @abstractmethod
-    def partitioning(self) -> Partitioning:
+    def partitioning(self, *, upserts: bool) -> Partitioning:
         """How rows are parted among its files."""
 
     @abstractmethod
