@@ -18,7 +18,7 @@ LINES_MAX = {
     "formats": 2_450,
     "java": 440,
     "kafka": 6_300,
-    "lake": 2_300,
+    "lake": 2_325,
     "local": 840,
     "monitor": 3_650,
     "ops": 7_250,

@@ -116,7 +116,7 @@ class DeltaVersion(TableVersion):
         self.table_id = table.metadata().id
         self.columns = {field.name: spark_type(field.type) for field in schema}
         self.wanted = frozenset(field.name for field in schema if not field.nullable)
-        self.partition_by = tuple(table.metadata().partition_columns)
+        self.partition_by = self.parting = tuple(table.metadata().partition_columns)
         self.indexed = frozenset(indexed(table.metadata().configuration, schema.names))
         self._demanding = [f.name for f in schema if demands_a_value(f.type)]
 

@@ -42,7 +42,7 @@ class TablePlan:
     columns: Columns
     wanted: frozenset[str]
     indexed: frozenset[str]
-    partition_by: tuple[str, ...]
+    parting: tuple[str, ...]
     partitioning: Partitioning
     codec: str
     key: tuple[str, ...]
@@ -54,7 +54,7 @@ class TablePlan:
         return {
             "table": self.table_id,
             "schema": self.schema_id,
-            "partition_by": self.partition_by,
+            "parting": self.parting,
             "key": self.key,
             "delete_when": self.delete_when,
         }

@@ -338,7 +338,7 @@ def plan_of(
         tuple((name, kind) for name, kind in table.columns.items() if kind is not None),
         table.wanted,
         table.indexed,
-        table.partition_by,
+        table.parting,
         table.partitioning(upserts=bool(key)),
         table.codec,
         tuple(key),
