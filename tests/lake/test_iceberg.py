@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
+from pyiceberg.table.update import SetLocationUpdate
 from pyiceberg.types import StringType
 
 from exactum.errors import (
@@ -326,6 +327,33 @@ def test_another_column_of_the_name_is_made_not_null_after_the_decision(lake: La
         update.add_column("v", StringType(), required=True)
     with raised(HeuristicOutcome, "TARGET_REFUSES", "'v' is NOT NULL"):
         query.commit(permit)
+
+
+def test_the_location_changes_while_a_query_runs(lake: Lake) -> None:
+    """Files are named where they are. A start with the new one refuses what is decided for the old
+    one, and nothing is lost.
+    """
+    query = query_of(lake)
+    old = lake.table.location()
+
+    def move(to: str) -> None:
+        lake.catalog.commit_table(lake.table, (), (SetLocationUpdate(location=to),))
+
+    permit = query.decide(numbers(1))
+    move(f"file://{lake.folder}/elsewhere")
+    query.commit(permit)
+    waits = query.decide(numbers(2), batch_id=1)
+    assert lake.ids() == [1]
+    later = query_of(lake)
+    expired = later.commit(waits).expired
+    with raised(SettingRefused, "SINK_MOVED", "/shop/orders"):
+        later.participant.salvage(waits, expired)
+    move(old)
+    query_of(lake).commit(waits)
+    move(f"file://{lake.folder}/elsewhere")
+    query_of(lake).write(numbers(3), batch_id=2)
+    assert lake.ids() == [1, 2, 3]
+    assert len(list((lake.folder / "elsewhere" / "data").iterdir())) == 1
 
 
 @pytest.mark.parametrize("after", [False, True])

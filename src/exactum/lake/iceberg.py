@@ -83,7 +83,7 @@ def _level_text(transform: str, source: str) -> str:
 class IcebergVersion(TableVersion):
     """See the base class."""
 
-    def __init__(self, table: Any, branch: str, where: str) -> None:
+    def __init__(self, table: Any, branch: str, where: str, location: str) -> None:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         metadata, schema = table.metadata, table.schema()
@@ -96,7 +96,7 @@ class IcebergVersion(TableVersion):
         table.metadata = metadata.model_copy(update={"properties": {MERGE: "true", **properties}})
         self._table = table
         self._arrow = schema_to_pyarrow(schema)
-        self.location = str(table.location())
+        self.location = location
         self.table_id = str(metadata.table_uuid)
         self.schema_id = schema.schema_id
         self.columns = {field.name: spark_type(field.type) for field in self._arrow}
@@ -302,7 +302,9 @@ class IcebergVersion(TableVersion):
 
 
 class IcebergAccess(TableAccess):
-    """See the base class."""
+    """See the base class. The table's location is where it was when it was loaded first: files are
+    moved there, and a table may have files at any place.
+    """
 
     folder = "data/"
 
@@ -324,7 +326,7 @@ class IcebergAccess(TableAccess):
         self._branch = branch
         self._levels = levels
         self._sort_by = sort_by
-        self._location = ""
+        self._location = self._opened_at = ""
         try:
             from pyiceberg.catalog import load_catalog
         except ImportError as error:
@@ -358,7 +360,8 @@ class IcebergAccess(TableAccess):
                 table = self._catalog.load_table(self._name)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
-            return IcebergVersion(table, self._branch, self.where)
+            self._opened_at = self._opened_at or str(table.location())
+            return IcebergVersion(table, self._branch, self.where, self._opened_at)
 
     def create(self, columns: Columns) -> None:
         from pyiceberg.table.sorting import NullOrder
