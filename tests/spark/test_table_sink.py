@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -18,7 +21,9 @@ from exactum.spark.run.run_start import RunStart
 from exactum.spark.table_sink import SparkTableTarget
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
+from tests.kit.opened_sink import OpenedSink
 from tests.kit.spark.run_begin import run_at
+from tests.kit.spark.torn_stream import configured
 
 pytestmark = pytest.mark.spark
 
@@ -110,6 +115,34 @@ def test_odd_names_are_taken_as_they_are(query: Any, table: Table, tmp_path: Pat
     assert query.run(query.exactly_once(nested, staging=staging)) is None
     (row,) = table.spark.read.parquet(f"{table.folder}/*/*").collect()
     assert row.s.asDict() == dict.fromkeys(names, 1)
+
+
+SESSION = {
+    "fs.defaultFS": "hdfs://nowhere.invalid:1/",
+    "spark.sql.files.ignoreCorruptFiles": "true",
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+}
+
+
+def test_no_setting_of_the_session_changes_what_is_staged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Wherever it looks by default, and however it reads: all rows come as they are, or an error."""
+    came: list[date] = []
+    sink = exactum.SparkTableSink(
+        lambda frame, _: came.extend(row.day for row in frame.collect()), name="table"
+    )
+    query = OpenedSink(sink, [("day", "date")], staging=Folder(tmp_path))
+    rows = pa.record_batch({"day": pa.array([date(1500, 1, 1)])})
+    with configured(spark, SESSION):
+        query.write(rows)
+        torn = query.decide(rows, batch_id=1)
+        (file,) = tmp_path.rglob(f"{torn.record.prepared[0].identity}*.staged")
+        os.truncate(file, file.stat().st_size - 1)
+        with raised(errors.OutcomeUnknown, file.name):
+            query.commit(torn)
+    assert came == [date(1500, 1, 1)]
 
 
 def test_what_cannot_be_a_sink_is_refused_at_once() -> None:
