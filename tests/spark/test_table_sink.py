@@ -24,6 +24,8 @@ from tests.kit.errors import raised
 from tests.kit.opened_sink import OpenedSink
 from tests.kit.spark.run_begin import run_at
 from tests.kit.spark.torn_stream import configured
+from tests.kit.transactions.given import given
+from tests.kit.transactions.operator import accept
 
 pytestmark = pytest.mark.spark
 
@@ -152,23 +154,38 @@ def test_what_cannot_be_a_sink_is_refused_at_once() -> None:
             exactum.SparkTableSink(**given)
 
 
-def test_an_older_checkpoint_is_refused_where_the_table_tells(
-    query: Any, table: Table, tmp_path: Path
+@pytest.mark.parametrize("tells", ["the table", "the staging"])
+def test_an_older_checkpoint_is_refused_where_something_tells(
+    tells: str, query: Any, table: Table, tmp_path: Path
 ) -> None:
-    """Else the table would take its rows for those that it has."""
-    sink = table.sink(last_version=table.last_version)
+    """Else the table would take its rows for those that it has. Who accepts that they come again gets
+    them again.
+    """
+    sink = table.sink(last_version=table.last_version if tells == "the table" else None)
+    elsewhere = {} if tells == "the table" else {"staging": tmp_path / "staging"}
+
+    def run() -> str | None:
+        return query.run(query.exactly_once(sink, **elsewhere))
+
     query.give(1)
-    assert query.run(query.exactly_once(sink)) is None
+    assert run() is None
     shutil.copytree(query.checkpoint, tmp_path / "copy")
     query.give(2)
-    assert query.run(query.exactly_once(sink)) is None
+    assert run() is None
     shutil.rmtree(query.checkpoint)
     (tmp_path / "copy").rename(query.checkpoint)
     query.give(3)
-    assert query.run(query.exactly_once(sink)) is not None
+    assert run() is not None
     assert isinstance(query.error, errors.CheckpointRefused)
     assert query.error.code == "ENDS_DIFFER"
     assert table.values() == [1, 2]
+    assert "twice" in accept(query.checkpoint, 1, *given(sink))
+    assert run() is None
+    assert table.values() == [1, 2, 2, 3]
+    query.give(4)
+    assert run() is None
+    assert table.values() == [1, 2, 2, 3, 4]
+    assert len({txn.app_id for txn in table.asked}) == 2
 
 
 def test_the_weaker_guarantees(query: Any, table: Table) -> None:

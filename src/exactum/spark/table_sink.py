@@ -12,9 +12,11 @@ Hudi, Paimon, Iceberg's write-audit-publish.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from os.path import abspath
+from secrets import token_hex
 from typing import Any
 
 from exactum.custom.answer import refuse_answer
@@ -49,12 +51,14 @@ from exactum.values.excerpt import cut
 _PLAN = FilePlan(FileFormat.of("parquet", None, "SparkTableSink"), (), BYTES_PER_FILE_MAX)
 _WILD = re.compile(r"[\\{}\[\]*?]")
 """What Hadoop reads as a pattern in a path, and not as itself."""
-_AS_STAGED = {
+_AS_STAGED: Mapping[str, str | bool] = {
     "ignoreCorruptFiles": False,
     "ignoreMissingFiles": False,
     "datetimeRebaseMode": "CORRECTED",
 }
 """Whatever the session is set to: all rows that are staged, or an error, and each day as it is."""
+_AGAIN = ("app-id", "again")
+"""A note of the staging: what ends the app id since a person has accepted that rows come again."""
 SHOWN_MAX = 300
 
 
@@ -172,7 +176,17 @@ class SparkTableTarget(NotedTarget):
         self._schema = schema
         self._write = write
         self._last_version = last_version
-        self._app_id = f"exactum:{staging.scope.query_id}:{staging.scope.participant}"
+
+    @cached_property
+    def _app_id(self) -> str:
+        scope, again = self._staging.scope, self._staging.note(*_AGAIN) or ""
+        return f"exactum:{scope.query_id}:{scope.participant}{again}"
+
+    def forget_batches(self, first: int = 0) -> None:
+        """The table forgets nothing: it gets another app id, for which it has no version."""
+        self._staging.write_note(*_AGAIN, f":{token_hex(8)}")
+        vars(self).pop("_app_id", None)
+        super().forget_batches(first)
 
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
         noted = self._staging.published()
