@@ -26,6 +26,8 @@ from exactum.errors import (
     SettingRefused,
 )
 from exactum.lake.delta import DeltaSink
+from exactum.lake.types import arrow_type
+from exactum.values.times import DAY_FIRST, DAY_LAST
 from tests.kit.errors import raised
 from tests.kit.files.s3_server import s3_server
 from tests.kit.lake.tables import (
@@ -115,6 +117,10 @@ def changes(*rows: tuple[int | None, str | None, bool | None]) -> pa.RecordBatch
 
 def upsert(table: Path, **more: Any) -> DeltaSink:
     return DeltaSink(table, mode="upsert", key="id", delete_when="gone", **more)
+
+
+def upserted(table: Path, **more: Any) -> DeltaSink:
+    return DeltaSink(table, mode="upsert", key="id", **more)
 
 
 def values(table: Path) -> dict[int, str]:
@@ -236,6 +242,46 @@ def test_an_upsert_holds_the_same(table: Path) -> None:
         query.write(batch, batch_id=batch_id)
     there = read(table).to_pylist()
     assert sorted(map(repr, there)) == sorted(map(repr, batch.to_pylist()))
+
+
+def test_an_upsert_refuses_before_the_decision_what_no_merge_takes(table: Path) -> None:
+    """delta-rs makes folders for partitions, whose names it escapes, and counts days to a year."""
+    texts = ["京" * 27, "x" * 250, "京" * 28, " " * 84, "x" * 251]
+    frame = numbers(1, 2, 3, 4, 5, city=texts)
+    query = OpenedSink(upserted(table, partition_by="city"), columns_of(frame))
+    query.write(frame)
+    query.write(frame, batch_id=1)
+    assert ids(table) == [1, 2]
+    assert [len(each.reasons) for each in query.rejections] == [3, 3]
+    assert all("255 bytes" in why for each in query.rejections for why in each.reasons)
+
+
+DAYS = {
+    "date": lambda day: day,
+    "array<date>": lambda day: pa.ListArray.from_arrays(range(len(day) + 1), day),
+    "struct<a:date,b:map<date,int>>": lambda day: pa.StructArray.from_arrays(
+        [pa.nulls(len(day), pa.date32()),
+         pa.MapArray.from_arrays(range(len(day) + 1), day, pa.nulls(len(day), pa.int32()))],
+        ["a", "b"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DAYS)
+def test_an_upsert_refuses_days_that_no_merge_counts(kind: str, table: Path) -> None:
+    """At any depth. Instants of any year are merged."""
+    days = [DAY_FIRST, DAY_LAST, DAY_FIRST - 1, DAY_LAST + 1, 2**31 - 1, -(2**31)]
+    column = DAYS[kind](pa.array(days, pa.int32()).view(pa.date32()))
+    at = pa.array([2**62] * 6, pa.int64()).view(pa.timestamp("us", tz="UTC"))
+    columns = (*COLUMNS, ("v", kind), ("at", "timestamp"))
+    frame = numbers(1, 2, 3, 4, 5, 6, v=column.cast(arrow_type(kind)), at=at)
+    query = OpenedSink(upserted(table), columns)
+    for batch_id in range(2):
+        query.write(frame, batch_id=batch_id)
+        assert sorted(DeltaTable(str(table)).to_pyarrow_table()["id"].to_pylist()) == [1, 2]
+    assert ["years 1 to 9999" in why for each in query.rejections for why in each.reasons] == [
+        True
+    ] * 8
 
 
 # ---- what is refused -----------------------------------------------------------------------------

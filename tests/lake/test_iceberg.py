@@ -4,7 +4,7 @@ test_tables.py.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
+from pyiceberg.table.update import SetLocationUpdate
+from pyiceberg.types import StringType
 
 from exactum.errors import (
     EpochAborted,
@@ -22,6 +24,7 @@ from exactum.errors import (
     SettingRefused,
 )
 from exactum.lake.iceberg import IcebergSink
+from exactum.lake.sink import schema_of
 from exactum.protocol.sink import Guarantee
 from tests.kit.errors import raised
 from tests.kit.lake.iceberg import TABLE, Lake
@@ -256,6 +259,101 @@ def test_the_partitions_change_after_the_decision(lake: Lake) -> None:
         spec.remove_field("v")
     query.commit(permit)
     assert lake.ids() == [1]
+
+
+PLACES = (("id", "bigint"), ("country", "string"), ("city", "string"))
+BONN = {"id": 1, "country": "DE", "city": "Bonn"}
+
+
+def found(lake: Lake, row: Mapping[str, Any]) -> list[int]:
+    """How many rows a reader finds for each of its values, by the partitions."""
+    return [lake.read(row_filter=EqualTo(name, row[name])).num_rows for name in row]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_partitions_that_were_put_back_in_another_order(version: str, lake: Lake) -> None:
+    """The first format keeps a void one in the place of what was removed."""
+    lake.create(schema_of(PLACES), **{"format-version": version})
+    with lake.table.update_spec() as spec:
+        spec.add_identity("country")
+        spec.add_identity("city")
+    query = OpenedSink(lake.sink(), PLACES)
+    permit = query.decide(pa.RecordBatch.from_pylist([BONN]))
+    with lake.table.update_spec() as spec:
+        spec.remove_field("country")
+    with raised(HeuristicOutcome, "TARGET_REFUSES", "partition columns"):
+        query.commit(permit)
+    with lake.table.update_spec() as spec:
+        spec.add_identity("country")
+    query.commit(permit)
+    assert found(lake, BONN) == [1, 1, 1]
+
+
+def test_a_column_that_is_gone_from_a_void_partition(lake: Lake) -> None:
+    """pyiceberg would commit to such a table, and nobody could read it."""
+    lake.create(schema_of(PLACES), **{"format-version": "1"})
+    with lake.table.update_spec() as spec:
+        spec.add_identity("country")
+    with lake.table.update_spec() as spec:
+        spec.remove_field("country")
+    with lake.table.update_schema() as update:
+        update.delete_column("country")
+    with raised(SettingRefused, "LAKE_FEATURE"):
+        OpenedSink(lake.sink(), COLUMNS)
+
+
+def test_columns_that_count_are_renamed_after_the_decision(lake: Lake) -> None:
+    """Those of partitions, and one that is NOT NULL: by their ids they are the same."""
+    id_, *others = schema_of(PLACES)
+    lake.create(pa.schema([id_.with_nullable(False), *others]))
+    with lake.table.update_spec() as spec:
+        spec.add_identity("country")
+        spec.add_field("city", "truncate[2]")
+    query = OpenedSink(lake.sink(), PLACES)
+    permit = query.decide(pa.RecordBatch.from_pylist([BONN]))
+    with lake.table.update_schema() as update:
+        for old, new in (("id", "no"), ("country", "land"), ("city", "town")):
+            update.rename_column(old, new)
+    query.commit(permit)
+    assert found(lake, {"no": 1, "land": "DE", "town": "Bonn"}) == [1, 1, 1]
+
+
+def test_another_column_of_the_name_is_made_not_null_after_the_decision(lake: Lake) -> None:
+    """Rows that have no value for it do not come into the table."""
+    query = OpenedSink(lake.sink(), TWO)
+    permit = query.decide(numbers(1, v=["a"]))
+    drop(lake.table)
+    with lake.table.update_schema(allow_incompatible_changes=True) as update:
+        update.add_column("v", StringType(), required=True)
+    with raised(HeuristicOutcome, "TARGET_REFUSES", "'v' is NOT NULL"):
+        query.commit(permit)
+
+
+def test_the_location_changes_while_a_query_runs(lake: Lake) -> None:
+    """Files are named where they are. A start with the new one refuses what is decided for the old
+    one, and nothing is lost.
+    """
+    query = query_of(lake)
+    old = lake.table.location()
+
+    def move(to: str) -> None:
+        lake.catalog.commit_table(lake.table, (), (SetLocationUpdate(location=to),))
+
+    permit = query.decide(numbers(1))
+    move(f"file://{lake.folder}/elsewhere")
+    query.commit(permit)
+    waits = query.decide(numbers(2), batch_id=1)
+    assert lake.ids() == [1]
+    later = query_of(lake)
+    expired = later.commit(waits).expired
+    with raised(SettingRefused, "SINK_MOVED", "/shop/orders"):
+        later.participant.salvage(waits, expired)
+    move(old)
+    query_of(lake).commit(waits)
+    move(f"file://{lake.folder}/elsewhere")
+    query_of(lake).write(numbers(3), batch_id=2)
+    assert lake.ids() == [1, 2, 3]
+    assert len(list((lake.folder / "elsewhere" / "data").iterdir())) == 1
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -54,4 +54,12 @@ LAKE = (
         "table, schema = self._table, self._table.schema()",
         ("tests/lake/test_iceberg.py",),
     ),
+    Fault(
+        "values of a partition are taken by their places",
+        DRIVER,
+        "lake/iceberg.py",
+        "values = [known.get(_level_id(field)) for field in table.spec().fields]",
+        "values = list(known.values())",
+        ("tests/lake/test_iceberg.py",),
+    ),
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -18,7 +21,11 @@ from exactum.spark.run.run_start import RunStart
 from exactum.spark.table_sink import SparkTableTarget
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
+from tests.kit.opened_sink import OpenedSink
 from tests.kit.spark.run_begin import run_at
+from tests.kit.spark.torn_stream import configured
+from tests.kit.transactions.given import given
+from tests.kit.transactions.operator import accept
 
 pytestmark = pytest.mark.spark
 
@@ -112,6 +119,34 @@ def test_odd_names_are_taken_as_they_are(query: Any, table: Table, tmp_path: Pat
     assert row.s.asDict() == dict.fromkeys(names, 1)
 
 
+SESSION = {
+    "fs.defaultFS": "hdfs://nowhere.invalid:1/",
+    "spark.sql.files.ignoreCorruptFiles": "true",
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+}
+
+
+def test_no_setting_of_the_session_changes_what_is_staged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Wherever it looks by default, and however it reads: all rows come as they are, or an error."""
+    came: list[date] = []
+    sink = exactum.SparkTableSink(
+        lambda frame, _: came.extend(row.day for row in frame.collect()), name="table"
+    )
+    query = OpenedSink(sink, [("day", "date")], staging=Folder(tmp_path))
+    rows = pa.record_batch({"day": pa.array([date(1500, 1, 1)])})
+    with configured(spark, SESSION):
+        query.write(rows)
+        torn = query.decide(rows, batch_id=1)
+        (file,) = tmp_path.rglob(f"{torn.record.prepared[0].identity}*.staged")
+        os.truncate(file, file.stat().st_size - 1)
+        with raised(errors.OutcomeUnknown, file.name):
+            query.commit(torn)
+    assert came == [date(1500, 1, 1)]
+
+
 def test_what_cannot_be_a_sink_is_refused_at_once() -> None:
     for wrong in ({"write": "x"}, {"name": ""}, {"name": 5}, {"last_version": 5}):
         given: dict[str, Any] = {"write": print, "name": "table", **wrong}
@@ -119,23 +154,38 @@ def test_what_cannot_be_a_sink_is_refused_at_once() -> None:
             exactum.SparkTableSink(**given)
 
 
-def test_an_older_checkpoint_is_refused_where_the_table_tells(
-    query: Any, table: Table, tmp_path: Path
+@pytest.mark.parametrize("tells", ["the table", "the staging"])
+def test_an_older_checkpoint_is_refused_where_something_tells(
+    tells: str, query: Any, table: Table, tmp_path: Path
 ) -> None:
-    """Else the table would take its rows for those that it has."""
-    sink = table.sink(last_version=table.last_version)
+    """Else the table would take its rows for those that it has. Who accepts that they come again gets
+    them again.
+    """
+    sink = table.sink(last_version=table.last_version if tells == "the table" else None)
+    elsewhere = {} if tells == "the table" else {"staging": tmp_path / "staging"}
+
+    def run() -> str | None:
+        return query.run(query.exactly_once(sink, **elsewhere))
+
     query.give(1)
-    assert query.run(query.exactly_once(sink)) is None
+    assert run() is None
     shutil.copytree(query.checkpoint, tmp_path / "copy")
     query.give(2)
-    assert query.run(query.exactly_once(sink)) is None
+    assert run() is None
     shutil.rmtree(query.checkpoint)
     (tmp_path / "copy").rename(query.checkpoint)
     query.give(3)
-    assert query.run(query.exactly_once(sink)) is not None
+    assert run() is not None
     assert isinstance(query.error, errors.CheckpointRefused)
     assert query.error.code == "ENDS_DIFFER"
     assert table.values() == [1, 2]
+    assert "twice" in accept(query.checkpoint, 1, *given(sink))
+    assert run() is None
+    assert table.values() == [1, 2, 2, 3]
+    query.give(4)
+    assert run() is None
+    assert table.values() == [1, 2, 2, 3, 4]
+    assert len({txn.app_id for txn in table.asked}) == 2
 
 
 def test_the_weaker_guarantees(query: Any, table: Table) -> None:

@@ -70,6 +70,13 @@ def test_every_statement_is_used() -> None:
     assert asked <= known, asked - known
 
 
+def test_the_sources_that_the_files_name_are_there() -> None:
+    """An administrator looks there for the statements that are made of columns."""
+    for path in SQL.rglob("*.sql"):
+        for name in re.findall(r"[\w/]+\.py", path.read_text()):
+            assert (SQL.parent / name).exists(), f"{path}: {name}"
+
+
 @pytest.mark.parametrize(("dialect", "column"), [("postgres", 1), ("mysql", 2)])
 def test_the_documentation_grants_what_the_statements_need(dialect: str, column: int) -> None:
     """No more and no less, for each of exactum's tables."""

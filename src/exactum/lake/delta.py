@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -116,12 +116,13 @@ class DeltaVersion(TableVersion):
         self.table_id = table.metadata().id
         self.columns = {field.name: spark_type(field.type) for field in schema}
         self.wanted = frozenset(field.name for field in schema if not field.nullable)
-        self.partition_by = tuple(table.metadata().partition_columns)
+        self.partition_by = self.parting = tuple(table.metadata().partition_columns)
         self.indexed = frozenset(indexed(table.metadata().configuration, schema.names))
         self._demanding = [f.name for f in schema if demands_a_value(f.type)]
 
-    def partitioning(self) -> Partitioning:
-        return DeltaPartitioning(self.partition_by)
+    def partitioning(self, *, upserts: bool) -> Partitioning:
+        kind = MergedPartitioning if upserts else DeltaPartitioning
+        return kind(self.partition_by)
 
     def marker(self, scope: str) -> BatchMarker | None:
         batch, digest = (self._table.transaction_version(name) for name in _names(scope))
@@ -217,6 +218,16 @@ class DeltaPartitioning(Partitioning):
                 check.refuse(
                     empty, f"column {name!r}, which names the partition, is the empty text"
                 )
+
+
+class MergedPartitioning(DeltaPartitioning):
+    """See the base class: of an upsert, for whose rows delta-rs makes folders."""
+
+    names_folders = True
+
+    def _names(self, column: str, values: pa.Array) -> Sequence[str]:
+        found = (name.partition("=")[2] for name in super()._names(column, values))
+        return [f"{column}={quote(unquote(value), safe='')}" for value in found]
 
 
 class DeltaAccess(TableAccess):

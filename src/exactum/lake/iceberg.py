@@ -47,7 +47,7 @@ BREAKING = {
 }
 METRICS = "write.metadata.metrics."
 CODECS = ("zstd", "snappy", "gzip", "brotli", "lz4", "uncompressed")
-TRANSFORMS = {"identity", "void", "year", "month", "day", "hour", "bucket", "truncate"}
+TRANSFORMS = {"identity", "year", "month", "day", "hour", "bucket", "truncate"}
 _PARTED = re.compile(r"(\w+)\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*\)")
 _SORTED = re.compile(r"(\S+)(?:\s+(asc|desc))?", re.IGNORECASE)
 
@@ -63,7 +63,7 @@ def parted_by(text: str, where: str) -> PartLevel:
         return PartLevel(text, "identity", text, "")
     kind, width, source = found[1].lower(), found[2], found[3]
     kind = kind.removesuffix("s") if kind.removesuffix("s") in TRANSFORMS else kind
-    if kind not in TRANSFORMS - {"void"} or (kind in ("bucket", "truncate")) != bool(width):
+    if kind not in TRANSFORMS or (kind in ("bucket", "truncate")) != bool(width):
         raise SettingRefused(
             "LAKE_ARGUMENT",
             f"{where}: partition_by has {text!r}. Write a column's name, bucket(16, column), "
@@ -83,7 +83,7 @@ def _level_text(transform: str, source: str) -> str:
 class IcebergVersion(TableVersion):
     """See the base class."""
 
-    def __init__(self, table: Any, branch: str, where: str) -> None:
+    def __init__(self, table: Any, branch: str, where: str, location: str) -> None:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         metadata, schema = table.metadata, table.schema()
@@ -96,7 +96,7 @@ class IcebergVersion(TableVersion):
         table.metadata = metadata.model_copy(update={"properties": {MERGE: "true", **properties}})
         self._table = table
         self._arrow = schema_to_pyarrow(schema)
-        self.location = str(table.location())
+        self.location = location
         self.table_id = str(metadata.table_uuid)
         self.schema_id = schema.schema_id
         self.columns = {field.name: spark_type(field.type) for field in self._arrow}
@@ -104,16 +104,19 @@ class IcebergVersion(TableVersion):
         self.indexed = frozenset(name for name in self._arrow.names if self._is_indexed(name))
         codec = properties.get("write.parquet.compression-codec", "zstd").lower()
         self.codec = codec if codec in CODECS else "zstd"
-        self._levels = [
+        fields = table.spec().fields
+        levels = [
             PartLevel(
                 _level_text(text, source), text, source, str(schema.find_type(field.source_id))
             )
-            for field in table.spec().fields
+            for field in fields
             for text, source in [(str(field.transform), schema.find_column_name(field.source_id))]
         ]
+        self._levels = [level for level in levels if level.transform != "void"]
         self.partition_by = tuple(level.text for level in self._levels)
+        self.parting = tuple(_level_id(f) for f in fields if str(f.transform) != "void")
 
-    def partitioning(self) -> TransformPartitioning:
+    def partitioning(self, *, upserts: bool) -> TransformPartitioning:
         return TransformPartitioning(self._levels, self._arrow, list(self._sort_keys()))
 
     def marker(self, scope: str) -> BatchMarker | None:
@@ -137,9 +140,11 @@ class IcebergVersion(TableVersion):
         renamed or dropped as if it had come before. What comes later would be lost, where a column
         of the same name is another one.
         """
-        if decided:
-            return None
         then, now = self._schema_of(facts["schema"]), self._table.schema().as_struct()
+        if decided:
+            ids = {f.field_id for f in (then or now).fields if f.name in columns}
+            lacks = [f.name for f in now.fields if f.required and f.field_id not in ids]
+            return f"{lacks[0]!r} is NOT NULL" if lacks else None
         for name in columns:
             before = None if then is None else then.as_struct().field_by_name(name)
             if name not in self.columns:
@@ -272,7 +277,9 @@ class IcebergVersion(TableVersion):
             return {i: to_bytes(kinds[i], _typed(v, kinds[i])) for i, v in by_id(end).items()}
 
         kinds = [f.field_type for f in table.spec().partition_type(table.schema()).fields]
-        values = [json.loads(value) for value in file.folder.split("/")] if kinds else []
+        levels = file.folder.split("/") if file.folder else []
+        known = dict(zip(file.parting, map(json.loads, levels), strict=True))
+        values = [known.get(_level_id(field)) for field in table.spec().fields]
         return manifest.DataFile.from_args(
             content=manifest.DataFileContent.DATA,
             file_path=f"{self.location.rstrip('/')}/{file.path}",
@@ -295,7 +302,9 @@ class IcebergVersion(TableVersion):
 
 
 class IcebergAccess(TableAccess):
-    """See the base class."""
+    """See the base class. The table's location is where it was when it was loaded first: files are
+    moved there, and a table may have files at any place.
+    """
 
     folder = "data/"
 
@@ -317,7 +326,7 @@ class IcebergAccess(TableAccess):
         self._branch = branch
         self._levels = levels
         self._sort_by = sort_by
-        self._location = ""
+        self._location = self._opened_at = ""
         try:
             from pyiceberg.catalog import load_catalog
         except ImportError as error:
@@ -351,7 +360,8 @@ class IcebergAccess(TableAccess):
                 table = self._catalog.load_table(self._name)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
-            return IcebergVersion(table, self._branch, self.where)
+            self._opened_at = self._opened_at or str(table.location())
+            return IcebergVersion(table, self._branch, self.where, self._opened_at)
 
     def create(self, columns: Columns) -> None:
         from pyiceberg.table.sorting import NullOrder
@@ -469,6 +479,11 @@ class IcebergSink(TableSink):
                     f"{self._where}: the column {name!r} has the type {kind}, and Iceberg has no "
                     "number that small. Cast it to int. Nothing was written.",
                 )
+
+
+def _level_id(field: Any) -> str:
+    """A field of a partition, whatever its column is called."""
+    return f"{field.transform}({field.source_id})"
 
 
 def _typed(value: Any, kind: Any) -> Any:

@@ -17,7 +17,8 @@ from exactum.files.partition import Partitioning
 from exactum.files.writer import FilePlan, FileRows, Refusal
 from exactum.lake.types import spark_type
 from exactum.sinks.rows import RowCheck
-from exactum.values.nested import is_bytes, is_text
+from exactum.values.nested import is_bytes, is_text, rows_where
+from exactum.values.times import out_of_years
 
 TEXT_MAX = 32
 """Characters of a bound."""
@@ -41,7 +42,7 @@ class TablePlan:
     columns: Columns
     wanted: frozenset[str]
     indexed: frozenset[str]
-    partition_by: tuple[str, ...]
+    parting: tuple[str, ...]
     partitioning: Partitioning
     codec: str
     key: tuple[str, ...]
@@ -53,7 +54,7 @@ class TablePlan:
         return {
             "table": self.table_id,
             "schema": self.schema_id,
-            "partition_by": self.partition_by,
+            "parting": self.parting,
             "key": self.key,
             "delete_when": self.delete_when,
         }
@@ -77,7 +78,7 @@ class TableRows(FileRows):
 
 class TableRefusal(Refusal):
     """Rows that the table cannot hold: see the base class, and null where the table or a key has
-    none.
+    none; and days that delta-rs, which merges an upsert, does not count to, or has no text for.
     """
 
     def __init__(self, plan: TablePlan) -> None:
@@ -108,6 +109,15 @@ class TableRefusal(Refusal):
         for name in sorted({*self._plan.wanted, *self._plan.key}):
             what = "which is part of the key" if name in self._plan.key else "which is NOT NULL"
             check.refuse(check.batch.column(name).is_null(), f"column {name!r}, {what}, is null")
+        for name in check.batch.schema.names if self._plan.key else ():
+            values = check.batch.column(name)
+            why = f"column {name!r} has a date outside the years 1 to 9999, which no upsert takes"
+            check.refuse(rows_where(values, _out_of_years), why, values)
+
+
+def _out_of_years(values: pa.Array) -> Any:
+    """Of dates alone: instants of any year are merged."""
+    return out_of_years(values) if pa.types.is_date(values.type) else None
 
 
 @dataclass(frozen=True)

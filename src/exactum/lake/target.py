@@ -66,13 +66,14 @@ class BatchMarker:
 @dataclass(frozen=True)
 class DataFile:
     """A file that comes to be a table's own. ``path`` is below the table, ``folder`` names its
-    partition, and ``stats`` are as ``TableEncoder.statistics`` says.
+    partition by ``parting``, and ``stats`` are as ``TableEncoder.statistics`` says.
     """
 
     path: str
     size_bytes: int
     rows: int
     schema_id: int
+    parting: Sequence[str]
     folder: str
     stats: Mapping[str, Any]
 
@@ -99,7 +100,8 @@ class TableVersion(ABC):
 
     ``columns``: their types in Spark's words; None where no column of a frame has the like.
     ``wanted`` may not be null, and ``indexed`` are to have statistics. ``codec``: of its files.
-    ``schema_id`` names the schema, where schemas have names.
+    ``schema_id`` names the schema, where schemas have names. ``parting``: ``partition_by``, in
+    words that stay when columns are renamed.
     """
 
     table_id: str
@@ -108,10 +110,11 @@ class TableVersion(ABC):
     wanted: frozenset[str]
     indexed: frozenset[str]
     partition_by: tuple[str, ...]
+    parting: tuple[str, ...]
     codec = "snappy"
 
     @abstractmethod
-    def partitioning(self) -> Partitioning:
+    def partitioning(self, *, upserts: bool) -> Partitioning:
         """How rows are parted among its files."""
 
     @abstractmethod
@@ -135,7 +138,8 @@ class TableVersion(ABC):
                 return f"its column {name!r} is gone"
             if self.columns[name] != kind:
                 return f"its column {name!r} was {kind}"
-        return None
+        demands = sorted(self.wanted - columns.keys())
+        return f"{demands[0]!r} is NOT NULL" if demands else None
 
     def try_out(self, files: Sequence[DataFile]) -> None:  # noqa: B027  (one cannot fail)
         """What can be tried before the decision, of what is done after it.
@@ -372,15 +376,12 @@ class TableTarget(MovingTarget):
         if table.table_id != part.facts.get("table"):
             return "it was made anew since they were written"
         table.refuse(upserts=_is_upsert(epoch))
-        if set(table.partition_by) != set(part.facts["partition_by"]):
+        if set(table.parting) != set(part.facts["parting"]):
             return "its partition columns were others"
         parted = {name: table.columns[name] for name in table.partition_by if name in table.columns}
         columns = self._columns_of(part) | parted
         columns.pop(str(part.facts["delete_when"]), None)
-        if why := table.changed(columns, part.facts, decided=decided):
-            return why
-        demands = sorted(table.wanted - columns.keys())
-        return f"{demands[0]!r} is NOT NULL" if demands else None
+        return table.changed(columns, part.facts, decided=decided)
 
     def _columns_of(self, part: StagedPart) -> dict[str, str | None]:
         """Raises FileNotFoundError."""
@@ -403,6 +404,7 @@ class TableTarget(MovingTarget):
                 file.size_bytes,
                 file.rows,
                 part.facts["schema"],
+                part.facts["parting"],
                 file.facts.get("folder", ""),
                 file.facts["stats"],
             )

@@ -80,7 +80,7 @@ class TransformPartitioning(Partitioning):
 
     def _level(self, table: pa.Table, column: str) -> pa.Array:
         level = self._levels[column]
-        if level.source not in table.column_names or level.transform == "void":
+        if level.source not in table.column_names:
             return pa.nulls(table.num_rows, pa.int32())
         values = table.column(level.source).combine_chunks()
         unit = _UNITS.get(level.transform)

@@ -12,8 +12,11 @@ Hudi, Paimon, Iceberg's write-audit-publish.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from os.path import abspath
+from secrets import token_hex
 from typing import Any
 
 from exactum.custom.answer import refuse_answer
@@ -48,6 +51,14 @@ from exactum.values.excerpt import cut
 _PLAN = FilePlan(FileFormat.of("parquet", None, "SparkTableSink"), (), BYTES_PER_FILE_MAX)
 _WILD = re.compile(r"[\\{}\[\]*?]")
 """What Hadoop reads as a pattern in a path, and not as itself."""
+_AS_STAGED: Mapping[str, str | bool] = {
+    "ignoreCorruptFiles": False,
+    "ignoreMissingFiles": False,
+    "datetimeRebaseMode": "CORRECTED",
+}
+"""Whatever the session is set to: all rows that are staged, or an error, and each day as it is."""
+_AGAIN = ("app-id", "again")
+"""A note of the staging: what ends the app id since a person has accepted that rows come again."""
 SHOWN_MAX = 300
 
 
@@ -165,7 +176,17 @@ class SparkTableTarget(NotedTarget):
         self._schema = schema
         self._write = write
         self._last_version = last_version
-        self._app_id = f"exactum:{staging.scope.query_id}:{staging.scope.participant}"
+
+    @cached_property
+    def _app_id(self) -> str:
+        scope, again = self._staging.scope, self._staging.note(*_AGAIN) or ""
+        return f"exactum:{scope.query_id}:{scope.participant}{again}"
+
+    def forget_batches(self, first: int = 0) -> None:
+        """The table forgets nothing: it gets another app id, for which it has no version."""
+        self._staging.write_note(*_AGAIN, f":{token_hex(8)}")
+        vars(self).pop("_app_id", None)
+        super().forget_batches(first)
 
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
         noted = self._staging.published()
@@ -218,15 +239,21 @@ class SparkTableTarget(NotedTarget):
             session = SparkSession.active()
         except PySparkRuntimeError as error:
             raise by_spark from error
-        place = self._staging.where.replace("s3://", "s3a://", 1)  # as Hadoop says it
-        where = _WILD.sub(r"\\\g<0>", place)
+        where = _for_hadoop(self._staging.where)
         try:
-            rows = session.read.schema(self._schema).parquet(*(f"{where}/{n}" for n in names))
+            reader = session.read.schema(self._schema).options(**_AS_STAGED)
+            rows = reader.parquet(*(f"{where}/{name}" for name in names))
             refuse_answer(self._write(rows, transaction), "write()", "")
         except Exception as error:
             wrong = isinstance(error, AnalysisException | TypeError | AttributeError | NameError)
             text = f"write() failed: {_shown(error)}"
             raise PublishFailed(text, is_transient=not wrong) from error
+
+
+def _for_hadoop(place: str) -> str:
+    """A staging's place as its URL in Hadoop, whose default need not be this file system."""
+    url = place.replace("s3://", "s3a://", 1) if "://" in place else f"file:{abspath(place)}"
+    return _WILD.sub(r"\\\g<0>", url)
 
 
 def _check_arguments(write: object, name: object, last_version: object) -> None:
@@ -242,6 +269,9 @@ def _check_arguments(write: object, name: object, last_version: object) -> None:
 
 
 def _shown(error: Exception) -> str:
-    """Without what Spark adds behind the first line: the plan, and its stack."""
-    first = str(error).strip().partition("\n")[0]
+    """Without what Spark adds behind the first line: the plan, and its stack; and without which
+    call it was, where Java's error comes in the second one.
+    """
+    said = str(error).strip()
+    first = (said.partition("\n: ")[2] or said).partition("\n")[0]
     return cut(f"{type(error).__name__}: {first}", SHOWN_MAX)

@@ -120,7 +120,8 @@ class ObjectStore:
             SettingRefused: obstore does not take the URL or a setting.
         """
         parts = urlsplit(url)
-        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        container = f"{parts.username}@" if parts.username and parts.scheme[:4] == "abfs" else ""
+        where = f"{parts.scheme}://{container}{parts.netloc.rpartition('@')[2]}{parts.path}"
         if store is not None and not isinstance(store, Mapping):
             return ObjectStore(where, store)
         try:

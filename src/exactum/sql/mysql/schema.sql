@@ -3,7 +3,7 @@
 -- table (the first) and in that of the decision log's URL (the last two).
 --
 -- The user needs CREATE on the database where the tables are not there yet. With create_table=True
--- the target itself is made of the frame's columns (catalog.py, create_table).
+-- the target itself is made of the frame's columns (create_table in sql/dialect.py).
 
 -- name: create_ledger
 -- The ledger: the row of a transaction is written in that very transaction, so it is there if and

@@ -12,8 +12,8 @@ from exactum.sql.url import Address
 
 
 class MySQLSink(SqlSink):
-    """Writes a frame's rows into an InnoDB table of MySQL (8.0 and later) or MariaDB (10.6 and
-    later).
+    """Writes a frame's rows into an InnoDB table of MySQL (8.0 and later) or MariaDB (10.11
+    and later).
 
     The frame's columns go into the table's columns of the same names; those that the frame lacks
     take their defaults. A value arrives as it is, or its row is refused: nothing is rounded, cut or

@@ -1,5 +1,6 @@
 -- What MySQL and MariaDB alone are sent, as far as it does not depend on a table's columns. The rest
--- is made in catalog.py (CREATE TABLE), loader.py (LOAD DATA, INSERT) and move.py (INSERT ... SELECT).
+-- is made in sql/dialect.py (CREATE TABLE), sql/mysql/dialect.py (LOAD DATA, INSERT ... SELECT) and
+-- sql/mysql/rows.py (INSERT).
 --
 -- Every statement has a name, what it is for, and the privileges that it needs. {ledger} stands
 -- for the quoted name of a table, with its database; {isolation} and the like for a word; %s for an
@@ -69,7 +70,7 @@ SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABL
 WHERE TABLE_SCHEMA = COALESCE(%s, DATABASE()) AND TABLE_NAME = %s
 
 -- name: list_columns
--- Its columns, by the names that types.py knows them by.
+-- Its columns, by the names that sql/mysql/types.py knows them by.
 -- needs: any privilege on the columns
 SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA,
     GENERATION_EXPRESSION, CHARACTER_MAXIMUM_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE,

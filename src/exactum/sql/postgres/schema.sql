@@ -3,7 +3,7 @@
 -- first) and in the first schema of the search_path (the last two).
 --
 -- The user needs USAGE on the schema, and CREATE on it where the tables are not there yet. With
--- create_table=True the target itself is made of the frame's columns (catalog.py, create_target).
+-- create_table=True the target itself is made of the frame's columns (create_table in sql/dialect.py).
 
 -- name: create_ledger
 -- The ledger: the row of a transaction is written in that very transaction, so it is there if and

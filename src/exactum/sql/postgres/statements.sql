@@ -1,5 +1,5 @@
 -- What PostgreSQL alone is sent, as far as it does not depend on a table's columns. The rest is
--- made in catalog.py (CREATE TABLE), copy.py (COPY) and dialect.py (INSERT ... SELECT).
+-- made in sql/dialect.py (CREATE TABLE) and sql/postgres/dialect.py (COPY, INSERT ... SELECT).
 --
 -- Every statement has a name, what it is for, and the privileges that it needs. {ledger} stands
 -- for the quoted name of a table, with its schema; %s for an argument.
