@@ -95,7 +95,7 @@ def sink_of(topic: str | None, settings: Mapping[str, str]) -> KafkaSink:
 @dataclass(frozen=True)
 class Replays:
     """What was sent again, by its mark the topic. ``unfinished`` is decided, and not known to be
-    visible: a replay was killed, and the next one finishes it.
+    visible: a replay is at work, or was killed; the next one finishes it.
     """
 
     sent: Mapping[str, str]
