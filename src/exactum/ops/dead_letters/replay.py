@@ -84,12 +84,15 @@ def replays_of(query_id: str) -> str:
     return str(uuid.uuid5(uuid.UUID(query_id), "exactum/replays"))
 
 
-def sink_of(topic: str | None, settings: Mapping[str, str]) -> KafkaSink:
+def sink_of(topic: str | None, settings: Mapping[str, str], prefix: str | None = None) -> KafkaSink:
     """What a replay writes into; None: each record names its topic. ``settings`` are librdkafka's,
-    with ``bootstrap.servers``.
+    with ``bootstrap.servers``; ``prefix`` that of transactional ids.
     """
     login = dict(settings)
-    return KafkaSink(topic, bootstrap_servers=login.pop("bootstrap.servers"), producer=login)
+    servers = login.pop("bootstrap.servers")
+    return KafkaSink(
+        topic, bootstrap_servers=servers, transactional_id_prefix=prefix, producer=login
+    )
 
 
 @dataclass(frozen=True)
