@@ -35,9 +35,9 @@ def completes():
 """
 
 
-def command(folder: Path, body: str, *options: str) -> Command:
+def command(folder: Path, body: str, *options: str, before: str = "") -> Command:
     script = folder / "app.py"
-    script.write_text(QUERY + body)
+    script.write_text(before + QUERY + body)
     return Command(folder, script, options)
 
 
@@ -59,6 +59,30 @@ def test_a_standby_that_is_frozen_does_not_get_the_turn(tmp_path: Path) -> None:
         run.says(f"process {standby}, a standby, has not been heard of")
         run.says("is started again in")
         run.until(lambda: len(run.pids()) > 2, "the next one")
+        (tmp_path / "done").touch()
+        assert run.ends() == 0
+    assert "takes over" not in run.log
+
+
+FREEZES = """
+import os, signal
+from pathlib import Path
+if Path("first").exists() and not Path("frozen").exists():
+    Path("frozen").touch()
+    os.kill(os.getpid(), signal.SIGSTOP)
+Path("first").touch()
+"""
+
+
+def test_a_standby_that_freezes_before_it_has_said_anything(tmp_path: Path) -> None:
+    """It does not take over either: the script is started again."""
+    with command(tmp_path, WORKS, *STANDBY, "2 s", before=FREEZES) as run:
+        run.until((tmp_path / "frozen").exists, "a standby is frozen")
+        first, standby = run.pids()
+        time.sleep(3)
+        os.kill(first, signal.SIGKILL)
+        run.says(f"process {standby}, a standby, has not been heard of")
+        run.says("is started again in")
         (tmp_path / "done").touch()
         assert run.ends() == 0
     assert "takes over" not in run.log

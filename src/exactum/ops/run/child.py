@@ -99,10 +99,10 @@ class Child:
             self.last = _report(fields, fields["queries"], now_s)
 
     def silent_s(self, now_s: float) -> float:
-        """For how long it has said nothing. Before it has joined it has nothing to say; nor when it
-        has ended, and spark-submit has not.
+        """For how long it has said nothing, from its start on; when it has ended, and spark-submit
+        has not, it has nothing to say.
         """
-        return now_s - self.observed_s if self.joined and self._closed_s is None else 0.0
+        return now_s - self.observed_s if self._closed_s is None else 0.0
 
     def end_leftover(self, now_s: float) -> None:
         """A spark-submit that outlives its script by so long is killed."""
