@@ -7,9 +7,11 @@ import re
 import signal
 import time
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
+from exactum.ops.processes import members
 from exactum.ops.run.supervisor import SilenceTimeout
 from tests.kit.environment import ROOT
 from tests.kit.run.run_command import Command
@@ -62,6 +64,31 @@ def test_a_standby_that_is_frozen_does_not_get_the_turn(tmp_path: Path) -> None:
         (tmp_path / "done").touch()
         assert run.ends() == 0
     assert "takes over" not in run.log
+
+
+def test_a_process_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For want of room, or of ids: the one that runs is not disturbed by a standby that cannot be
+    had, and a next life is tried for like any other that failed. Both come once there is room.
+    """
+    room = tmp_path / "room"
+    room.mkdir()
+    monkeypatch.setenv("TMPDIR", str(room))
+    body = 'while not Path("go").exists():\n    time.sleep(0.05)\n'
+    with command(tmp_path, body + WORKS, *STANDBY, "2 s") as run:
+        run.until(lambda: [*tmp_path.glob("turn-*")], "the first one has its turn")
+        rmtree(room)
+        (tmp_path / "go").touch()
+        run.says("app.py could not be started, a standby: [Errno 2]")
+        (first,) = run.pids()
+        assert members(first)
+        os.kill(first, signal.SIGKILL)
+        run.says("app.py could not be started: [Errno 2]")
+        run.says("is started again in", 2)
+        room.mkdir()
+        run.until(lambda: len(run.pids()) > 1, "the next one")
+        run.until(lambda: [*tmp_path.glob("waits-*")], "its standby waits")
+        (tmp_path / "done").touch()
+        assert run.ends() == 0
 
 
 FREEZES = """

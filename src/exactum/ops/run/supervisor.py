@@ -78,7 +78,7 @@ class Supervisor:
         """
         with Signals() as signals:
             try:
-                self._start(has_turn=True)
+                self._start(time.monotonic(), has_turn=True)
                 while not self._over:
                     self._wait()
                     self._look(signals, time.monotonic())
@@ -163,14 +163,23 @@ class Supervisor:
 
     # ---- starts ------------------------------------------------------------------------------
 
-    def _start(self, *, has_turn: bool) -> None:
-        child = Child(self._plan.command, by_submit=self._plan.by_submit)
+    def _start(self, now_s: float, *, has_turn: bool) -> None:
+        as_what = "" if has_turn else ", a standby"
+        try:
+            child = Child(self._plan.command, by_submit=self._plan.by_submit)
+        except OSError as error:  # no room, or no process more, for now
+            self._say(f"{self._plan.script} could not be started{as_what}: {error}")
+            if has_turn:
+                given_up = self._first_starts.ended(0.0, began=False, is_transient=False)
+                self._failed(now_s, given_up, str(error))
+            else:
+                self._standby_due_s = now_s + STANDBY_AGAIN_S
+            return
         if has_turn:
             self._active = child
             child.give_turn()
         else:
             self._standby = child
-        as_what = "" if has_turn else ", a standby"
         self._say(f"started {self._plan.script} as process {child.pid}{as_what}")
         self._facts.saw("ProcessStarted", pid=child.pid, standby=not has_turn)
 
@@ -187,7 +196,7 @@ class Supervisor:
         if self._standby_due_s is None or now_s < self._standby_due_s:
             return
         if active.works or now_s > standby_due_s(active.turn_s, active.began_s):
-            self._start(has_turn=False)
+            self._start(now_s, has_turn=False)
 
     def _go_on(self, now_s: float) -> None:
         """What comes after a death: the next life, which finishes what is decided, or the end."""
@@ -197,7 +206,7 @@ class Supervisor:
             self._over = True
         elif self._start_due_s is not None and now_s >= self._start_due_s:
             self._start_due_s = None
-            self._start(has_turn=True)
+            self._start(now_s, has_turn=True)
 
     # ---- ends --------------------------------------------------------------------------------
 
