@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 
@@ -87,6 +91,42 @@ def test_a_process_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.Mo
         room.mkdir()
         run.until(lambda: len(run.pids()) > 1, "the next one")
         run.until(lambda: [*tmp_path.glob("waits-*")], "its standby waits")
+        (tmp_path / "done").touch()
+        assert run.ends() == 0
+
+
+HOLDS = """
+import ctypes, sys, time
+ptrace = ctypes.CDLL(None).ptrace
+ptrace.argtypes = [ctypes.c_long] * 4
+assert ptrace(0x4206, int(sys.argv[1]), 0, 0x40) == 0  # PTRACE_SEIZE, PTRACE_O_TRACEEXIT
+print(flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def undying(pid: int) -> Iterator[None]:
+    """Meanwhile a process does not end when it is killed, as one that waits for a disk."""
+    words = [sys.executable, "-c", HOLDS, str(pid)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as holds:
+        assert holds.stdout is not None and holds.stdout.readline()
+        try:
+            yield
+        finally:
+            holds.kill()
+
+
+def test_a_frozen_process_that_does_not_die(tmp_path: Path) -> None:
+    """Nobody waits for it: the one that took over is heard, and gets a standby of its own."""
+    with command(tmp_path, WORKS, *STANDBY, "2 s") as run:
+        run.until(lambda: [*tmp_path.glob("waits-*")], "a standby waits")
+        first, standby = run.pids()
+        os.kill(first, signal.SIGSTOP)
+        with undying(first):
+            run.says(f"process {standby} takes over")
+            run.until(lambda: len(run.pids()) > 2, "the next standby")
+            assert members(first)
         (tmp_path / "done").touch()
         assert run.ends() == 0
 

@@ -137,6 +137,18 @@ class Child:
         to_script = is_there and number != signal.SIGKILL
         os.kill(self._script_pid if to_script else self.pid, number)
 
+    def kill(self) -> None:
+        """Kill what is left of its tree, and wait for nothing: see ``is_gone``. Idempotent."""
+        processes.kill_all(self.pid, set())
+
+    def is_gone(self) -> bool:
+        """Whether nothing of its tree lives. Then it is reaped, and not to be asked again."""
+        if self.status() is None or processes.members(self.pid):
+            return False
+        self._process.wait()
+        self._link.close()
+        return True
+
     def kill_tree(self, grace_s: float = 0.0) -> None:
         """Kill what is left of its tree after ``grace_s``, and reap it. Nothing of it lives when
         this returns.
@@ -147,7 +159,7 @@ class Child:
         deadline_s = time.monotonic() + grace_s
         while processes.members(self.pid) and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
-        processes.kill_all(self.pid, set())
+        self.kill()
         self._process.wait()
         processes.await_gone(self.pid)
         self._link.close()
