@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
+from exactum.ops.processes import members
 from exactum.ops.run.supervisor import SilenceTimeout
 from tests.kit.environment import ROOT
 from tests.kit.run.run_command import Command
@@ -35,9 +41,9 @@ def completes():
 """
 
 
-def command(folder: Path, body: str, *options: str) -> Command:
+def command(folder: Path, body: str, *options: str, before: str = "") -> Command:
     script = folder / "app.py"
-    script.write_text(QUERY + body)
+    script.write_text(before + QUERY + body)
     return Command(folder, script, options)
 
 
@@ -59,6 +65,91 @@ def test_a_standby_that_is_frozen_does_not_get_the_turn(tmp_path: Path) -> None:
         run.says(f"process {standby}, a standby, has not been heard of")
         run.says("is started again in")
         run.until(lambda: len(run.pids()) > 2, "the next one")
+        (tmp_path / "done").touch()
+        assert run.ends() == 0
+    assert "takes over" not in run.log
+
+
+def test_a_process_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For want of room, or of ids: the one that runs is not disturbed by a standby that cannot be
+    had, and a next life is tried for like any other that failed. Both come once there is room.
+    """
+    room = tmp_path / "room"
+    room.mkdir()
+    monkeypatch.setenv("TMPDIR", str(room))
+    body = 'while not Path("go").exists():\n    time.sleep(0.05)\n'
+    with command(tmp_path, body + WORKS, *STANDBY, "2 s") as run:
+        run.until(lambda: [*tmp_path.glob("turn-*")], "the first one has its turn")
+        rmtree(room)
+        (tmp_path / "go").touch()
+        run.says("app.py could not be started, a standby: [Errno 2]")
+        (first,) = run.pids()
+        assert members(first)
+        os.kill(first, signal.SIGKILL)
+        run.says("app.py could not be started: [Errno 2]")
+        run.says("is started again in", 2)
+        room.mkdir()
+        run.until(lambda: len(run.pids()) > 1, "the next one")
+        run.until(lambda: [*tmp_path.glob("waits-*")], "its standby waits")
+        (tmp_path / "done").touch()
+        assert run.ends() == 0
+
+
+HOLDS = """
+import ctypes, sys, time
+ptrace = ctypes.CDLL(None).ptrace
+ptrace.argtypes = [ctypes.c_long] * 4
+assert ptrace(0x4206, int(sys.argv[1]), 0, 0x40) == 0  # PTRACE_SEIZE, PTRACE_O_TRACEEXIT
+print(flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def undying(pid: int) -> Iterator[None]:
+    """Meanwhile a process does not end when it is killed, as one that waits for a disk."""
+    words = [sys.executable, "-c", HOLDS, str(pid)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as holds:
+        assert holds.stdout is not None and holds.stdout.readline()
+        try:
+            yield
+        finally:
+            holds.kill()
+
+
+def test_a_frozen_process_that_does_not_die(tmp_path: Path) -> None:
+    """Nobody waits for it: the one that took over is heard, and gets a standby of its own."""
+    with command(tmp_path, WORKS, *STANDBY, "2 s") as run:
+        run.until(lambda: [*tmp_path.glob("waits-*")], "a standby waits")
+        first, standby = run.pids()
+        os.kill(first, signal.SIGSTOP)
+        with undying(first):
+            run.says(f"process {standby} takes over")
+            run.until(lambda: len(run.pids()) > 2, "the next standby")
+            assert members(first)
+        (tmp_path / "done").touch()
+        assert run.ends() == 0
+
+
+FREEZES = """
+import os, signal
+from pathlib import Path
+if Path("first").exists() and not Path("frozen").exists():
+    Path("frozen").touch()
+    os.kill(os.getpid(), signal.SIGSTOP)
+Path("first").touch()
+"""
+
+
+def test_a_standby_that_freezes_before_it_has_said_anything(tmp_path: Path) -> None:
+    """It does not take over either: the script is started again."""
+    with command(tmp_path, WORKS, *STANDBY, "2 s", before=FREEZES) as run:
+        run.until((tmp_path / "frozen").exists, "a standby is frozen")
+        first, standby = run.pids()
+        time.sleep(3)
+        os.kill(first, signal.SIGKILL)
+        run.says(f"process {standby}, a standby, has not been heard of")
+        run.says("is started again in")
         (tmp_path / "done").touch()
         assert run.ends() == 0
     assert "takes over" not in run.log

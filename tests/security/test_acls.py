@@ -13,10 +13,13 @@ import subprocess
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from exactum import FileSink
 from exactum.java.program import java_program
 from exactum.kafka.producer_pool import process_pools
 from exactum.kafka.settings import RECORD_BYTES_MAX
@@ -34,6 +37,8 @@ from tests.kit.security.rights import (
     revoke,
 )
 from tests.kit.servers.kafka_cluster import KafkaCluster
+from tests.kit.transactions.operator import typed
+from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = SECURED
@@ -84,6 +89,9 @@ USERS = {
 LOSES_WRITE = "loses-write"
 """Has every documented right, until a test takes WRITE on the topic away."""
 USERS[LOSES_WRITE] = []
+TEAM = "team"
+"""Has the documented rights, with a prefix of its own for transactional ids."""
+RIGHTS_OF_TEAM = [replace(r, name=f"{TEAM}/") if r.prefixed else r for r in RIGHTS]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +101,8 @@ def secure(secured_kafka: KafkaCluster) -> Iterator[KafkaCluster]:
     cluster.create_topic(
         TOPIC, partitions=PARTITIONS, config={"max.message.bytes": TOPIC_MESSAGE_MAX}
     )
-    add_users(cluster, {u: [r for r in RIGHTS if r not in USERS[u]] for u in USERS})
+    rights = {u: [r for r in RIGHTS if r not in USERS[u]] for u in USERS}
+    add_users(cluster, rights | {TEAM: RIGHTS_OF_TEAM})
     yield cluster
     # Producers that are being initialised ahead of need would hold the process up once the rights,
     # or the broker, are gone.
@@ -210,6 +219,36 @@ def test_documented_rights_are_enough_for_a_topic_column_and_for_at_least_once(
         assert sink.write(frame([b"plain"])) == []
     values = committed(secure)
     assert (values.count(b"routed"), values.count(b"plain")) == (1, 1)
+
+
+def test_documented_rights_are_enough_for_a_prefix_of_ones_own(
+    secure: KafkaCluster, tmp_path: Path
+) -> None:
+    """For a query with ``transactional_id_prefix``, and for the replay of its dead letters."""
+    sink = lambda: KafkaSink(  # noqa: E731
+        TOPIC,
+        bootstrap_servers=secure.bootstrap_servers,
+        transactional_id_prefix=TEAM,
+        producer=secure.client_settings(TEAM),
+    )
+    letters = lambda: FileSink(str(tmp_path / "letters"), format="json")  # noqa: E731
+    letter = {"value": [b"of a letter"], "error": ["too long"], "sink": ["guarded"]}
+    query = RecordedQuery(
+        tmp_path / "checkpoint",
+        {
+            "kafka:guarded": (sink, (("value", "binary"),), lambda n: [[frame([b"of a query"])]]),
+            "dead letters": (
+                letters,
+                (("value", "binary"), ("error", "string"), ("sink", "string")),
+                lambda n: [[pa.record_batch(letter)]],
+            ),
+        },
+    )
+    query.run([0])
+    arguments = ("--checkpoint", query.folder, "--to", TOPIC, "--yes")
+    typed("dead-letters", "replay", *arguments, status=0)
+    values = committed(secure)
+    assert (values.count(b"of a query"), values.count(b"of a letter")) == (1, 1)
 
 
 # ---- one right taken away ----------------------------------------------------------------------

@@ -5,7 +5,6 @@ rows are staged still, or it is refused with both numbers.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,9 +13,12 @@ import pytest
 from exactum import PostgresSink
 from exactum.errors import CheckpointRefused, HeuristicOutcome, RowsRefused
 from exactum.sql.writer import SqlScope
+from tests.kit.errors import raised
 from tests.kit.sql.replicated import pair
 from tests.kit.sql.sql_database import SqlDatabase
-from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected
+from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected, tasks_of
+from tests.kit.transactions.operator import NO_SINKS, accept
+from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import await_true
 from tests.sql.test_epochs import decided, restored, rows_in
 
@@ -75,23 +77,28 @@ def test_rows_that_refer_to_nothing(database: SqlDatabase) -> None:
     assert query.staged() == []
 
 
-def test_what_is_gone_in_part_is_kept_as_decided(database: SqlDatabase) -> None:
-    """The way of docs/guarantees.md, "Keep the batch as decided": Spark never repeats the batch. What
-    is left of it is not written and not undone by the start: the operator loads what is missing.
+def test_what_is_gone_in_part_is_kept_as_decided(database: SqlDatabase, tmp_path: Path) -> None:
+    """The way that the error names, though Spark has finished the batch and never repeats it. What is
+    left of it is not written and not undone by the start: the operator loads what is missing.
     """
     table = database.table()
-    query, driver, _ = decided(database, table)
-    driver.close()
+    sink = lambda: database.sink(table)  # noqa: E731
+    query = RecordedQuery(tmp_path, {"out": (sink, ID_AND_NAME, tasks_of)})
+    query.run([0], dies_after_decision=True)
+    (query.folder / "commits" / "0").write_text("v1\n{}\n")
     query.staged()[0].unlink()
-    with pytest.raises(HeuristicOutcome, match="accept --without"):
-        query.run(1)
-    before = rows_in(database, table)
-    slot, record = max(query.storage.records.items(), key=lambda item: item[0])
-    kept = replace(record, attempt=record.attempt + 1, supersedes=record.attempt, prepared=())
-    query.storage.records[(*slot[:2], kept.attempt)] = kept
-    query.run(1)
-    query.run(2)
-    assert rows_in(database, table) == sorted([*before, *expected([1, 2])])
+    for _ in range(2):
+        with raised(HeuristicOutcome, "COMMIT_UNDONE_LATE", "'exactum accept --without'"):
+            query.run([1])
+    assert "nothing to accept" in accept(query.folder, 1)
+    unseen = accept(query.folder, 0, "--without", "out", status=2, env=NO_SINKS)
+    assert "[SINKS_NOT_GIVEN]" in unseen
+    assert "accepted: micro-batch 0 is decided without sink" in accept(
+        query.folder, 0, "--without", "out"
+    )
+    query.run([1, 2])
+    assert rows_in(database, table) == expected([1, 2])
+    assert "micro-batch 1 is complete" in accept(query.folder, 1, "--without", "out")
 
 
 def test_a_later_batch_is_there_already(database: SqlDatabase) -> None:

@@ -20,7 +20,10 @@ from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
 from exactum.monitor.decisions import read_promises
-from exactum.protocol.inspection import Evidence, Finding, Promise
+from exactum.protocol.decision_log import PermitLog
+from exactum.protocol.inspection import Evidence, Finding, Inspector, Promise
+from tests.kit.kafka.transactions import read_all
+from tests.kit.transactions.operator import accept
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -61,6 +64,10 @@ class World:
         )
         self.place = QueryPlace.of(folder)
 
+    def inspector(self) -> Inspector:
+        sink = KafkaSink(self.topic, bootstrap_servers=self.servers)
+        return sink.inspector(self.query.query_id, "kafka:out")
+
     def look(self, first: int = 0, last: int = 100) -> list[Evidence]:
         requests = BrokerRequests(self.servers, (), "a test")
         try:
@@ -86,20 +93,47 @@ def findings(evidence: list[Evidence]) -> list[str]:
     return [each.text for each in evidence]
 
 
-def test_an_aborted_transaction_is_missing_until_it_is_salvaged(world: World) -> None:
-    """Only it: the other task's rows are there. A range leaves the other epochs out."""
-    world.query.run([0, 1], dies_after_decision=True)
+def undo_first(world: World) -> None:
+    """Of the transactions of batch 1, which is decided."""
     with closing(world.place.open_log()) as log:
         (prepared, *_) = log.read(1)[-1].prepared
     name = KafkaTransaction.of(prepared).transactional_id
     producer = Producer({"bootstrap.servers": world.servers, "transactional.id": name})
     producer.init_transactions(WAIT_MAX_S)
+
+
+def test_an_aborted_transaction_is_missing_until_it_is_salvaged(world: World) -> None:
+    """Only it: the other task's rows are there. A range leaves the other epochs out."""
+    world.query.run([0, 1], dies_after_decision=True)
+    undo_first(world)
     last = world.look()[-1]
     assert (last.text, last.found) == (f"missing {2 * ROWS - last.found}", last.found)
     assert "aborted" in last.why
     world.query.run([1, 2])  # under a record that supersedes
     assert findings(world.look()) == ["exact"] * 3
     assert [e.found for e in world.look(1, 1)] == [2 * ROWS]
+
+
+def test_a_batch_that_was_given_up_in_this_sink(world: World) -> None:
+    """Nothing more of it was promised, so what had become visible before is not too much; what is
+    visible of it is said.
+    """
+    world.query.run([0, 1], dies_after_decision=True)
+    undo_first(world)
+    with closing(world.place.open_log()) as log, closing(world.inspector()) as inspector:
+        permits = PermitLog(log)
+        record = permits.read(1)[-1]
+        inspector.participant().commit(permits.permit(record), record.prepared[1:])
+    accept(world.query.folder, 1, "--without", "kafka:out")
+    world.query.run([1, 2])
+    evidence = world.look()
+    assert [(each.text, each.found) for each in evidence] == [
+        ("exact", 2 * ROWS),
+        ("exact", 0),
+        ("exact", 2 * ROWS),
+    ]
+    assert "are visible" in evidence[1].why
+    assert len(read_all(world.servers, world.topic)) == 5 * ROWS
 
 
 def test_what_no_record_names_is_extra(world: World) -> None:

@@ -4,13 +4,16 @@ transactions.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from shutil import copytree, rmtree
+from types import SimpleNamespace
 
 import pytest
 
 from exactum.files import slot_log
 from exactum.monitor.decisions import Promises
+from exactum.ops import verify
 from exactum.ops.verify import _show
 from exactum.protocol.inspection import Evidence, Finding
 from exactum.spark.query import RETAINED_DEFAULT
@@ -18,7 +21,7 @@ from exactum.spark.run.housekeeping import PRUNED_WITHIN
 from exactum.sql.target import BATCHES_KEPT
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
-from tests.kit.transactions.operator import accept
+from tests.kit.transactions.operator import accept, invoke
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.sql.conftest import database
 
@@ -86,6 +89,19 @@ def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path) -> None:
     assert [e.text for e in world.look()][2:] == ["in doubt"] * 2
     world.query.remove_staged()
     assert [e.text for e in world.look()][2:] == [f"missing {ROWS}"] * 2
+
+
+def test_a_batch_that_becomes_visible_while_it_is_looked_at(
+    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver was just committing it: the next look finds all exact."""
+    world = World(database, tmp_path)
+    world.query.run([0, 1], dies_after_decision=True)
+    commits = SimpleNamespace(sleep=lambda pause_s: world.query.run([1]))
+    monkeypatch.setattr(verify, "time", commits)
+    told = invoke("verify", "--checkpoint", world.query.folder, "--json")
+    assert [each["finding"] for each in json.loads(told.stdout)["epochs"]] == ["exact"] * 2
+    assert told.exit_code == 0
 
 
 def test_rows_that_nobody_can_place_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,8 +65,8 @@ class _LogCount:
 
 @dataclass(frozen=True)
 class _Promised:
-    """A transaction that a record names. ``is_superseded``: of one that another supersedes, so
-    nothing of it may be visible.
+    """A transaction that a record names. ``is_superseded``: of one that another supersedes (see
+    ``Promise``).
     """
 
     batch_id: int
@@ -178,7 +178,7 @@ def _evidence(participant: str, promise: Promise, of: _Sum) -> Evidence:
     rows = promise.rows(participant)
     why = "; ".join(dict.fromkeys([*of.unknown, *of.why]))
     found = compared(promise.batch_id, participant, rows, of.found, by=BY, why=why)
-    if of.extra:
+    if of.extra and promise.record.of(participant):
         return replace(found, found=of.found + of.extra, finding=Finding.EXTRA)
     if of.unknown:
         return replace(found, found=None, finding=Finding.UNKNOWABLE)

@@ -133,6 +133,11 @@ class KafkaSink(NotAFunction):
         return BrokerRequests(self._bootstrap_servers, self._settings, self._where)
 
     @property
+    def transactional_id_prefix(self) -> str:
+        """The first part of all its transactional ids."""
+        return self._prefix
+
+    @property
     def client_settings(self) -> Mapping[str, str]:
         """librdkafka's settings to connect with, secrets among them."""
         login = dict(security_settings(dict(self._settings)))

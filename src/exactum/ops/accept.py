@@ -125,13 +125,14 @@ def accept(
             "QUERY_RUNS", f"{living} lives. Stop the query first. Nothing was changed."
         )
     if without is not None:
-        if batch_id < place.first_unfinished():
-            click.echo(
-                f"nothing to accept: micro-batch {batch_id} is complete, as Spark has logged"
-            )
-            return
+        what = f"micro-batch {batch_id}"
         with closing(place.open_log()) as log:
-            _keep_without(log, f"micro-batch {batch_id}", place, batch_id, without, yes=yes)
+            if batch_id < place.first_unfinished() and not _waits(
+                place, options.targets(place), log, batch_id, without
+            ):
+                click.echo(f"nothing to accept: {what} is complete, as Spark has logged")
+                return
+            _keep_without(log, what, place, batch_id, without, yes=yes)
         return
     targets = options.targets(place)
     targets.refuse_left_out()
@@ -285,6 +286,27 @@ def _record(place: QueryPlace, log: PermitLog, begins: int, runs: int) -> None:
 
 
 # ---- a decided batch without a sink --------------------------------------------------------------
+
+
+def _waits(
+    place: QueryPlace, targets: QueryTargets, log: DecisionLog, batch_id: int, name: str
+) -> bool:
+    """Whether something of a batch that Spark has finished is open in a sink, or nobody can look: a
+    start would commit it, or find that it is not whole any more.
+
+    Raises:
+        SettingRefused: a sink of the query is not given.
+        ExactumError: as ``DecisionLog.read`` and ``inspector_of``.
+    """
+    targets.refuse_left_out()
+    in_force, target = resolve.commit_in_force(log.read(batch_id)), targets.named(name)
+    if in_force is None or target is None:
+        return False
+    if not isinstance(target.sink, Inspectable):
+        return True
+    with closing(inspector_of(target, place)) as inspector:
+        opened = {sighting.identity for sighting in inspector.participant().list_open()}
+    return any(p.identity in opened for p in in_force.of(name))
 
 
 def _keep_without(

@@ -82,8 +82,8 @@ def verify(
             time.sleep(DOUBT_PAUSE_S)
             again_at = min(doubted), max(doubted)
             _, again = read_evidence(place, targets, only, again_at, tick)
-            newer = {(each.batch_id, each.sink, each.by): each for each in again}
-            evidence = [newer.get((e.batch_id, e.sink, e.by), e) for e in evidence]
+            newer = {(each.batch_id, each.sink): each for each in again}
+            evidence = [newer.get((e.batch_id, e.sink), e) for e in evidence]
     status = _status(evidence)
     if status is ExitStatus.FINE and _leaves_open(promises, first, last):
         status = ExitStatus.CANNOT_TELL

@@ -19,8 +19,8 @@ from exactum.storage.storage import Storage
 
 @dataclass(frozen=True)
 class Promise:
-    """One decided epoch: the record in force, and transactions of records that it supersedes, which
-    must not be visible.
+    """One decided epoch: the record in force, and transactions of records that it supersedes. These
+    must not be visible, but of a sink that it does not name any more: there the rest was given up.
     """
 
     record: DecisionRecord

@@ -61,8 +61,8 @@ def list_dead_letters(
     if found.replays.unfinished:
         count = sum(mark.startswith("letter ") for mark in found.replays.unfinished)
         click.echo(
-            f"{count:,} more are decided and not known to be visible: a replay was killed. Type "
-            "'exactum dead-letters replay' again: it finishes them first.",
+            f"{count:,} more are decided and not known to be visible: a replay is at work, or was "
+            "killed. If none is, type 'exactum dead-letters replay' again: it finishes them first.",
             err=True,
         )
         sys.exit(1)
@@ -142,7 +142,8 @@ def replay(
     found.refuse_unknown(identities)
     count = sum(1 for _ in found.waiting(choice))
     if found.replays.unfinished:
-        click.echo("An earlier replay was killed: what it had decided is finished first.", err=True)
+        told = "An earlier replay is at work, or was killed: it is fenced, and what it had decided"
+        click.echo(f"{told} is finished first.", err=True)
     servers = settings[SERVERS]
     click.echo(f"{count:,} dead letters are to be sent to {where}, at {servers}.", err=True)
     if not count:

@@ -84,18 +84,21 @@ def replays_of(query_id: str) -> str:
     return str(uuid.uuid5(uuid.UUID(query_id), "exactum/replays"))
 
 
-def sink_of(topic: str | None, settings: Mapping[str, str]) -> KafkaSink:
+def sink_of(topic: str | None, settings: Mapping[str, str], prefix: str | None = None) -> KafkaSink:
     """What a replay writes into; None: each record names its topic. ``settings`` are librdkafka's,
-    with ``bootstrap.servers``.
+    with ``bootstrap.servers``; ``prefix`` that of transactional ids.
     """
     login = dict(settings)
-    return KafkaSink(topic, bootstrap_servers=login.pop("bootstrap.servers"), producer=login)
+    servers = login.pop("bootstrap.servers")
+    return KafkaSink(
+        topic, bootstrap_servers=servers, transactional_id_prefix=prefix, producer=login
+    )
 
 
 @dataclass(frozen=True)
 class Replays:
     """What was sent again, by its mark the topic. ``unfinished`` is decided, and not known to be
-    visible: a replay was killed, and the next one finishes it.
+    visible: a replay is at work, or was killed; the next one finishes it.
     """
 
     sent: Mapping[str, str]

@@ -151,12 +151,14 @@ class QueryDeadLetters:
         on_sent: Callable[[int], None],
     ) -> Replayed:
         """Send what waits to the cluster of ``settings``. ``topic`` None: each record goes back to
-        the topic it came from.
+        the topic it came from. Transactional ids begin as those of the query's first Kafka sink,
+        wherever they go.
 
         Raises:
             ExactumError: as ``Replay``; what stands is marked.
         """
-        sink = sink_of(topic, settings)
+        prefixes = (target.transactional_id_prefix for target in self.targets.each)
+        sink = sink_of(topic, settings, next(filter(None, prefixes), None))
         with closing(Replay(self.place.files, self.place.query_id, sink)) as replay:
             waiting = self.waiting(choice)
             if topic is not None:

@@ -99,10 +99,10 @@ class Child:
             self.last = _report(fields, fields["queries"], now_s)
 
     def silent_s(self, now_s: float) -> float:
-        """For how long it has said nothing. Before it has joined it has nothing to say; nor when it
-        has ended, and spark-submit has not.
+        """For how long it has said nothing, from its start on; when it has ended, and spark-submit
+        has not, it has nothing to say.
         """
-        return now_s - self.observed_s if self.joined and self._closed_s is None else 0.0
+        return now_s - self.observed_s if self._closed_s is None else 0.0
 
     def end_leftover(self, now_s: float) -> None:
         """A spark-submit that outlives its script by so long is killed."""
@@ -137,6 +137,18 @@ class Child:
         to_script = is_there and number != signal.SIGKILL
         os.kill(self._script_pid if to_script else self.pid, number)
 
+    def kill(self) -> None:
+        """Kill what is left of its tree, and wait for nothing: see ``is_gone``. Idempotent."""
+        processes.kill_all(self.pid, set())
+
+    def is_gone(self) -> bool:
+        """Whether nothing of its tree lives. Then it is reaped, and not to be asked again."""
+        if self.status() is None or processes.members(self.pid):
+            return False
+        self._process.wait()
+        self._link.close()
+        return True
+
     def kill_tree(self, grace_s: float = 0.0) -> None:
         """Kill what is left of its tree after ``grace_s``, and reap it. Nothing of it lives when
         this returns.
@@ -147,7 +159,7 @@ class Child:
         deadline_s = time.monotonic() + grace_s
         while processes.members(self.pid) and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
-        processes.kill_all(self.pid, set())
+        self.kill()
         self._process.wait()
         processes.await_gone(self.pid)
         self._link.close()

@@ -28,9 +28,13 @@ class ScriptLink:
         self.address = str(self._folder / "script")
         self._unsent = b""
         self._is_there = False
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(self.address)
-        self._socket.listen(1)
+        try:
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.bind(self.address)
+            self._socket.listen(1)
+        except OSError:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
         self._socket.setblocking(False)
 
     def fileno(self) -> int:

@@ -17,7 +17,8 @@ import signal
 import time
 from collections.abc import Callable
 
-from exactum.ops.run.child import GRACE_S, Child
+from exactum.ops.processes import GONE_TIMEOUT_S
+from exactum.ops.run.child import GRACE_S, POLL_S, Child
 from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending
 from exactum.ops.run.plan import (
     ENDING_EVERY_S,
@@ -59,6 +60,7 @@ class Supervisor:
         self._standby_silence = SilenceTimeout(max(STANDBY_SILENT_S, plan.standby_timeout_s))
         self._active: Child | None = None
         self._standby: Child | None = None
+        self._killed: list[Child] = []  # nobody waits for them: what they still do is fenced
         # The batch that was begun last, by query, unless it is known to be complete.
         self._open: dict[str, int] = {}
         self._standby_due_s: float | None = 0.0
@@ -78,7 +80,7 @@ class Supervisor:
         """
         with Signals() as signals:
             try:
-                self._start(has_turn=True)
+                self._start(time.monotonic(), has_turn=True)
                 while not self._over:
                     self._wait()
                     self._look(signals, time.monotonic())
@@ -125,6 +127,7 @@ class Supervisor:
             well = self._standby.ready
             self._let_go_of_standby(now_s, self._standby_silence.lasts_s(got_somewhere=well))
         self._look_at_the_frozen(now_s)
+        self._reap()
         self._stopping.look(self._active, now_s)
         self._go_on(now_s)
         self._start_standby(now_s)
@@ -163,14 +166,23 @@ class Supervisor:
 
     # ---- starts ------------------------------------------------------------------------------
 
-    def _start(self, *, has_turn: bool) -> None:
-        child = Child(self._plan.command, by_submit=self._plan.by_submit)
+    def _start(self, now_s: float, *, has_turn: bool) -> None:
+        as_what = "" if has_turn else ", a standby"
+        try:
+            child = Child(self._plan.command, by_submit=self._plan.by_submit)
+        except OSError as error:  # no room, or no process more, for now
+            self._say(f"{self._plan.script} could not be started{as_what}: {error}")
+            if has_turn:
+                given_up = self._first_starts.ended(0.0, began=False, is_transient=False)
+                self._failed(now_s, given_up, str(error))
+            else:
+                self._standby_due_s = now_s + STANDBY_AGAIN_S
+            return
         if has_turn:
             self._active = child
             child.give_turn()
         else:
             self._standby = child
-        as_what = "" if has_turn else ", a standby"
         self._say(f"started {self._plan.script} as process {child.pid}{as_what}")
         self._facts.saw("ProcessStarted", pid=child.pid, standby=not has_turn)
 
@@ -187,7 +199,7 @@ class Supervisor:
         if self._standby_due_s is None or now_s < self._standby_due_s:
             return
         if active.works or now_s > standby_due_s(active.turn_s, active.began_s):
-            self._start(has_turn=False)
+            self._start(now_s, has_turn=False)
 
     def _go_on(self, now_s: float) -> None:
         """What comes after a death: the next life, which finishes what is decided, or the end."""
@@ -197,7 +209,7 @@ class Supervisor:
             self._over = True
         elif self._start_due_s is not None and now_s >= self._start_due_s:
             self._start_due_s = None
-            self._start(has_turn=True)
+            self._start(now_s, has_turn=True)
 
     # ---- ends --------------------------------------------------------------------------------
 
@@ -205,14 +217,10 @@ class Supervisor:
         how = ending(status, child.reports, child.last, now_s)
         if child is self._active:
             how = self._same_batch.judged(how)
-        if child is self._active and self._standby is not None and how.meaning is Meaning.RESTART:
-            # Nobody waits until its JVM is gone as well: what that still does is fenced.
-            self._say(f"process {child.pid}: {how.text}")
-            self._active = None
-            self._after(child, how, now_s)
-            child.kill_tree()
-            return
-        child.kill_tree(GRACE_S if how.meaning is Meaning.DONE else 0.0)
+        if self._standby is not None and how.meaning is Meaning.RESTART:
+            self._kill(child)
+        else:
+            child.kill_tree(GRACE_S if how.meaning is Meaning.DONE else 0.0)
         self._say(f"process {child.pid}: {how.text}")
         if child is self._standby:
             self._standby = None
@@ -272,7 +280,7 @@ class Supervisor:
         self._standby = None
         self._standby_due_s = now_s + STANDBY_AGAIN_S
         self._standby_silence.ran_out(got_somewhere=standby.ready)
-        standby.kill_tree()
+        self._kill(standby)
 
     def _look_at_the_frozen(self, now_s: float) -> None:
         """A frozen one is replaced where somebody stands by. If it lives, it is fenced as soon as
@@ -308,7 +316,7 @@ class Supervisor:
         self._facts.saw("ProcessFrozen", pid=active.pid, silent_s=round(silent_s, 1))
         self._active = None
         self._failed(now_s)
-        active.kill_tree()
+        self._kill(active)
 
     # ---- stopping ----------------------------------------------------------------------------
 
@@ -316,7 +324,7 @@ class Supervisor:
         if not self._stopping.begin(now_s):
             return
         if self._standby is not None:
-            self._standby.kill_tree()
+            self._kill(self._standby)
             self._standby = None
         if self._active is None:
             self._outcome = self._outcome or Status.DONE
@@ -324,10 +332,26 @@ class Supervisor:
         else:
             self._stopping.ask(self._active, now_s)
 
+    def _kill(self, child: Child) -> None:
+        """Whoever takes over, or runs on, is not held up by what does not die at once: a JVM, or
+        one that waits for a disk.
+        """
+        child.kill()
+        self._killed.append(child)
+
+    def _reap(self) -> None:
+        self._killed = [child for child in self._killed if not child.is_gone()]
+
     def _end_all(self) -> None:
         for child in self._children():
             child.kill_tree()
         self._active = self._standby = None
+        deadline_s = time.monotonic() + GONE_TIMEOUT_S
+        while self._killed and time.monotonic() < deadline_s:
+            self._reap()
+            time.sleep(POLL_S)
+        for child in self._killed:
+            self._say(f"process {child.pid} has not ended yet, though it was killed")
 
 
 class SilenceTimeout:

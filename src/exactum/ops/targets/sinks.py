@@ -43,6 +43,11 @@ class Target:
         return getattr(self.sink, "client_settings", None)
 
     @property
+    def transactional_id_prefix(self) -> str | None:
+        """What its transactions in Kafka begin with; None: it has none there."""
+        return getattr(self.sink, "transactional_id_prefix", None)
+
+    @property
     def has_one_sender(self) -> bool:
         """Whether to commit takes the sending over from a driver that lives."""
         return getattr(self.sink, "has_one_sender", False)
