@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 import exactum
 from exactum import errors, events
@@ -153,6 +154,18 @@ def test_a_query_stopped_in_the_middle_of_an_epoch(query: Any) -> None:
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1, 2]
     assert query.values("staged") == []
+
+
+def test_a_row_that_speaks_of_a_stop(query: Any) -> None:
+    """An error that a function of the query raises of it is told, and is no stop."""
+    query.give(1)
+
+    @f.udf(useArrow=False)
+    def parsed(value: int) -> str:
+        raise RuntimeError(f"no number:\nCaused by: java.lang.InterruptedException {value}")
+
+    text = query.run(query.exactly_once(), transform=lambda rows: rows.select(parsed("v")))
+    check_query_error(text, errors.EpochAborted, "RuntimeError: no number")
 
 
 @pytest.mark.variants(1)

@@ -392,7 +392,7 @@ def input_named(offsets: SourceOffsets) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if was_cancelled(error) or "Interrupt" in str(error):  # Spark knows its stop by such words
+        if was_cancelled(error):  # Spark knows its stop by such words
             raise
         ours = error if isinstance(error, ExactumError) else thrown(error) or _unknown(error)
         text = input_of(offsets) if isinstance(ours, OF_ROWS) else ""

@@ -131,6 +131,11 @@ def thrown(error: BaseException) -> errors.ExactumError | None:
     return unknown((said or [line for line in head.splitlines() if line[:1].strip()])[-1], error)
 
 
+def is_of_task(text: str) -> bool:
+    """Whether a task of Spark, or a function in Python, threw what Spark's error says."""
+    return MARKER in text or _TRACEBACK in text or _LOST.search(text) is not None
+
+
 def unknown(what: str, error: BaseException) -> errors.EpochAborted:
     """``what`` another library has raised with ``error``."""
     what = what.rstrip(".")
