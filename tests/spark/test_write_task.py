@@ -246,6 +246,33 @@ def test_an_error_crosses_sparks_text(error: Exception, kind: type, message: str
     assert str(carried).startswith(f"{message} (in the task of partition 3, attempt 1)")
 
 
+class GeoDown(errors.Unavailable):
+    """An error of a user's, as the module of a sink has it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(f"{host}:{port} is down")
+
+
+class ShopClosed(errors.RowsRefused):
+    """Likewise, with a code."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "facts"),
+    [
+        (GeoDown("geo", 80), errors.Unavailable, ("geo:80 is down", "partition 3")),
+        (ShopClosed("no shop 7"), errors.RowsRefused, ("USER_CODE", "no shop 7", "partition 3")),
+    ],
+)
+def test_a_users_own_error_of_a_kind_arrives_as_that_kind(
+    error: Exception, kind: type[errors.ExactumError], facts: tuple[str, ...]
+) -> None:
+    """The driver knows no class of the user's; what may be done next is that of ours."""
+    carried = carried_by(TaskFailed.of(error, TASK))
+    assert type(carried) is kind
+    check_error(carried, kind, *facts)
+
+
 @dataclass(frozen=True)
 class Broken:
     """A sink whose code raises ``error`` when there are rows."""

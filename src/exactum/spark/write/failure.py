@@ -89,7 +89,8 @@ class TaskFailed(Exception):
 
     @staticmethod
     def carrying(error: errors.ExactumError) -> TaskFailed:
-        carried = {"error": type(error).__name__, "arguments": error.args}
+        ours = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+        carried = {"error": ours.__name__, "arguments": error.args}
         return TaskFailed(f"{error}\n{MARKER} {json.dumps(carried)}")
 
 
