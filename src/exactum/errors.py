@@ -23,7 +23,6 @@ as well, as Spark's errors have a condition: ``docs/errors.md`` explains each. E
 
 from __future__ import annotations
 
-from copy import copy
 from enum import Enum
 from typing import ClassVar
 
@@ -51,7 +50,8 @@ class ExactumError(Exception):
 
     def with_message(self, message: str) -> ExactumError:
         """The same error, of the same code if it has one, with another message."""
-        same = copy(self)
+        same = type(self).__new__(type(self))  # a class of a user's may be made of other things
+        same.__dict__.update(self.__dict__)
         same.args = (*self.args[:-1], message)
         return same
 

@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pyarrow as pa
 import pytest
+import requests
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -303,6 +304,17 @@ def by_a_client() -> Exception:
         return error
 
 
+def by_requests(status: int) -> Exception:
+    """What its ``raise_for_status`` raises."""
+    response = requests.Response()
+    response.status_code, response.url = status, "http://x"
+    try:
+        response.raise_for_status()
+    except requests.HTTPError as error:
+        return error
+    raise AssertionError(status)
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
@@ -316,6 +328,8 @@ def by_a_client() -> Exception:
         (by_a_client, "Max retries exceeded"),
         (lambda: HTTPError("http://x", 503, "Unavailable", Message(), None), "503"),
         (lambda: HTTPError("http://x", 429, "Too Many Requests", Message(), None), "429"),
+        (lambda: by_requests(503), "503 Server Error"),
+        (lambda: by_requests(429), "429 Client Error"),
     ],
 )
 def test_a_service_that_a_function_asks_is_no_property_of_a_record(
@@ -337,6 +351,7 @@ def test_errors_of_a_function_that_are_of_the_record(spark: SparkSession) -> Non
     """An answer that says no, and a file that the record names."""
     no = raising(lambda: HTTPError("http://x", 404, "Not Found", Message(), None))
     assert "Not Found" in reason(no, b"1")
+    assert "404 Client Error" in reason(raising(lambda: by_requests(404)), b"1")
     missing = raising(lambda: FileNotFoundError(errno.ENOENT, "No such file"))
     assert "No such file" in reason(missing, b"1")
 

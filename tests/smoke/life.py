@@ -9,6 +9,8 @@ Its one argument is a JSON object, the spec; what it may say:
     checkpoint
     frame            what the query makes of its rows (``Frames``)
     format           of the records of a topic (``FORMATS``); else it reads the files of ``in``
+    since            the topic by Spark's own source, from this time on
+    view             a topic that is read in a view, beside the other
     out, topic, table, letters, few      where the rows go
     kill             "event:batch": the driver dies there; with "/waits" it stays until it may go on
     endless, stop, after                 when it ends
@@ -132,10 +134,29 @@ def from_files(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def from_topic(spark: SparkSession, spec: Spec) -> DataFrame:
-    """By exactum's source, with a policy for bad records."""
+    """With a policy for bad records."""
+    kind, columns = FORMATS[spec["format"]]
+    on_error = spec.get("on_error", "fail")
+    records = by_spark(spark, spec) if "since" in spec else by_exactum(spark, spec)
+    decoded = exactum.decode(records, kind(), exactum.String(), on_error=on_error)
+    rows = decoded.selectExpr(*columns)
+    if "view" in spec:
+        by_exactum(spark, {**spec, "source": spec["view"]}).createOrReplaceTempView("others")
+        others = ("CAST(NULL AS long)", "CAST(key AS string)", "CAST(value AS string)")
+        rows = spark.table("others").selectExpr(*others).union(rows).toDF("id", "k", "v")
+    return rows
+
+
+def by_spark(spark: SparkSession, spec: Spec) -> DataFrame:
+    stream = spark.readStream.format("kafka").option("kafka.bootstrap.servers", spec["servers"])
+    stream = stream.option("subscribe", spec["source"]).option("maxOffsetsPerTrigger", ROWS)
+    return stream.option("startingTimestamp", spec["since"]).load()
+
+
+def by_exactum(spark: SparkSession, spec: Spec) -> DataFrame:
     topic = spec["source"]
     end = {int(partition): offset for partition, offset in spec.get("end", {}).items()}
-    records = exactum.read_kafka(
+    return exactum.read_kafka(
         spark,
         topic,
         bootstrap_servers=spec["servers"],
@@ -143,9 +164,6 @@ def from_topic(spark: SparkSession, spec: Spec) -> DataFrame:
         stop={topic: end} if end else None,
         maxOffsetsPerTrigger=ROWS,
     )
-    kind, columns = FORMATS[spec["format"]]
-    on_error = spec.get("on_error", "fail")
-    return exactum.decode(records, kind(), exactum.String(), on_error=on_error).selectExpr(*columns)
 
 
 # ---- what becomes of the rows --------------------------------------------------------------------

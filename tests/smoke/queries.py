@@ -126,7 +126,7 @@ def bad_record(cell: Query) -> None:
 
 
 def dead_letters(
-    kind: str, encoded: Callable[[dict[str, Any]], bytes], bad: bytes
+    kind: str, encoded: Callable[[dict[str, Any]], bytes], bad: bytes, **more: Any
 ) -> Callable[[Query], None]:
     """Killed once decided, with bad records in several micro-batches: each is there once, with what
     is good of its own micro-batch; so is each row of a view.
@@ -138,7 +138,7 @@ def dead_letters(
         for place, value in wrong.items():
             values.insert(place, value)
         cell.produce(values)
-        spec = {"format": kind, "on_error": "dead_letter", "letters": cell.letters}
+        spec = {"format": kind, "on_error": "dead_letter", "letters": cell.letters, **more}
         spec["few"] = cell.few
         cell.dies(kill="EpochDecided:1", **spec)
         cell.finishes(**spec)
@@ -155,6 +155,18 @@ def function_and_letters(cell: Query) -> None:
     """What may decode otherwise the second time is refused where it must be known in advance."""
     said = cell.life(format="function", on_error="dead_letter", letters=cell.letters)
     assert said["code"] == "SPARK_CONNECT", said
+
+
+def view_and_letters(cell: Query) -> None:
+    """A source in a view is refused beside dead letters, which it would cost; without them it is
+    read.
+    """
+    cell.produce([as_json(row_of(0)), b"no JSON"])
+    said = cell.life(format="json", view=cell.few, on_error="dead_letter", letters=cell.letters)
+    assert said.get("code") == "SPARK_CONNECT", said
+    cell.check(Counter())
+    cell.finishes(format="json", view=cell.few, on_error="skip")
+    assert cell.files().total() == 1
 
 
 def load(cell: Query) -> None:
@@ -258,6 +270,8 @@ CONNECT = {
     **EVERYWHERE,
     "topic-bad": bad_record,
     "topic-function": function_and_letters,
+    "topic-view": view_and_letters,
+    "topic-since": dead_letters("json", as_json, b"{", since="1"),
     "topic-own": own_output,
     "load": load,
     "stopped": stopped,

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 import exactum
 from exactum import errors, events
+from exactum.spark.write.write_job import CANCELLED
 from tests.kit.errors import check_query_error, raised
 from tests.kit.spark.folder_sink import FolderSink, arm, await_struck, rows
 from tests.kit.waiting import WAIT_MAX_S, await_true
@@ -153,6 +155,31 @@ def test_a_query_stopped_in_the_middle_of_an_epoch(query: Any) -> None:
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1, 2]
     assert query.values("staged") == []
+
+
+def test_a_job_that_somebody_cancels(query: Any) -> None:
+    """It is told as that, and the next run brings the batch in, once."""
+    arm(query.out, "write", kind="slow", times=4)
+    query.give(1, 2)
+    running = query.start(query.exactly_once())
+    await_true(lambda: [*(query.out / "staged").glob("*")], "rows are staged")
+    query.spark.sparkContext.cancelAllJobs()
+    with raised(errors.EpochAborted, CANCELLED):
+        running.awaitTermination()
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1, 2]
+
+
+def test_a_row_that_speaks_of_a_stop(query: Any) -> None:
+    """An error that a function of the query raises of it is told, and is no stop."""
+    query.give(1)
+
+    @f.udf(useArrow=False)
+    def parsed(value: int) -> str:
+        raise RuntimeError(f"no number:\nCaused by: java.lang.InterruptedException {value}")
+
+    text = query.run(query.exactly_once(), transform=lambda rows: rows.select(parsed("v")))
+    check_query_error(text, errors.EpochAborted, "RuntimeError: no number")
 
 
 @pytest.mark.variants(1)

@@ -15,7 +15,7 @@ from pyspark import InheritableThread
 from pyspark.sql import functions as f
 
 import exactum
-from exactum.errors import CheckpointRefused, SettingRefused
+from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
 from exactum.files.place import is_found_below
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, new_incarnation
@@ -23,7 +23,7 @@ from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
 from exactum.storage.folder import Folder
 from exactum.testing.memory import permit_of
 from tests.kit.errors import check_query_error, raised
-from tests.kit.spark.folder_sink import FolderSink
+from tests.kit.spark.folder_sink import FolderSink, arm, disarm
 
 GUARANTEES = (exactum.exactly_once, exactum.at_least_once, exactum.at_most_once)
 KAFKA = exactum.KafkaSink("out", bootstrap_servers="localhost:9092")
@@ -206,6 +206,59 @@ def test_an_error_that_is_caught(query: Any, caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("reason", ["the target is down", "another checkpoint"])
+def test_an_error_of_the_opening_that_is_caught(
+    query: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, reason: str
+) -> None:
+    """Likewise where the run was not opened: the next batch ends the query, and what is lost is
+    not passed over by the next start.
+    """
+    for value in range(6):
+        query.give(value)
+    place = query.checkpoint if reason == "the target is down" else tmp_path / "other"
+    arm(query.out, "open", kind="unavailable")
+    once = query.exactly_once().for_each_batch(checkpoint=place)
+    caught: list[str] = []
+
+    def write(frame: Any, batch_id: int) -> None:
+        for _ in range(2):  # a try again at the same batch meets what the first one did
+            try:
+                once(frame, batch_id)
+            except ExactumError as error:
+                caught.append(str(error))
+
+    query.run(write)
+    disarm(query.out)
+    assert len(caught) == 4 and caught[0] == caught[1], caught
+    assert "[ERROR_CAUGHT]" in caught[2] and caught[0] in caught[2]
+    assert "of micro-batch 0" in caught[2] and "of micro-batch 1 " in caught[2]
+    assert any("[ERROR_CAUGHT]" in record.message for record in caplog.records)
+    refused = re.search(
+        r"cannot go on with batch ([12]): the decision log has no batch of it",
+        query.run(query.exactly_once()) or "",
+    )
+    assert refused, "the loss was passed over"
+    query.accept(int(refused[1]))
+    assert query.run(query.exactly_once()) is None
+    assert query.values() in ([1, 2, 3, 4, 5], [2, 3, 4, 5])
+
+
+@pytest.mark.spark
+def test_an_opening_that_fails_is_tried_again(query: Any) -> None:
+    """Where the error reaches Spark nothing is lost: the next run, of the same function, begins
+    with the same batch.
+    """
+    query.give(1)
+    arm(query.out, "open", kind="unavailable")
+    once = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
+    assert "[ERROR_CAUGHT]" not in (query.run(once) or "")
+    assert query.error is not None
+    disarm(query.out)
+    assert query.run(once) is None
+    assert query.values() == [1]
+
+
+@pytest.mark.spark
 def test_the_number_of_another_batch(query: Any) -> None:
     """A number that is not that of the batch at hand is refused: its record would be another
     batch's.
@@ -254,6 +307,21 @@ def test_calls_at_the_same_time(query: Any) -> None:
 
 
 # ---- things that are shared ----------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_two_queries_with_one_function(query: Any, tmp_path: Path) -> None:
+    """A function is for the query of its checkpoint: the other one is refused, the first goes on."""
+    once = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
+    query.give(1)
+    first = query.start(once, processingTime="0 seconds")
+    first.processAllAvailable()
+    query.checkpoint = tmp_path / "other"
+    check_query_error(query.run(once), SettingRefused, "CHECKPOINT_OTHER")
+    query.give(2)
+    first.processAllAvailable()
+    first.stop()
+    assert query.values() == [1, 2]
 
 
 @pytest.mark.spark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from pyspark.errors import PySparkException
 
 from exactum import errors, events
 from exactum.checkpoint.query_place import open_log
+from exactum.spark.connect.decodings import DecodingPlan, PlainReads
+from exactum.spark.connect.server import ConnectJob, ConnectRun
+from exactum.spark.live import RunningSource
 from exactum.spark.run.refusals import refuse_unsafe
 from tests.kit.errors import check_query_error, raised
 from tests.kit.spark.folder_sink import arm, await_struck
@@ -84,6 +88,22 @@ def test_spark_connect(query: Any) -> None:
     """Spark Connect pickles what foreachBatch is given: the error says what to do instead."""
     with raised(errors.SettingRefused, "SPARK_CONNECT", "start()"):
         cloudpickle.dumps(query.exactly_once().for_each_batch(checkpoint="/x"))
+
+
+def test_dead_letters_beside_a_view_over_spark_connect(tmp_path: Path) -> None:
+    """A view's source is not among those that the client names: nobody can tell which offsets are
+    those of the records that are decoded.
+    """
+    (tmp_path / "offsets").mkdir()
+    logged = ("v1", "{}", '{"clicks":{"0":7}}', '{"orders":{"0":7}}')
+    (tmp_path / "offsets" / "0").write_text("\n".join(logged))
+    orders = RunningSource(0, 0, "kafkatable", {"subscribe": "orders"}, "sources/0")
+    no_session: Any = None
+    run = run_at(tmp_path, live=ConnectRun(no_session, "run", tmp_path, [orders]))
+    jobs = partial(ConnectJob, tag="run")
+    with raised(errors.SettingRefused, "SPARK_CONNECT", str(tmp_path), "view"):
+        PlainReads(run, (DecodingPlan(0, b""),), jobs)
+    assert not PlainReads(run, (), jobs).wants_dead_letters
 
 
 def test_two_columns_of_one_name(query: Any) -> None:

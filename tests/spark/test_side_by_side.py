@@ -41,6 +41,12 @@ NOT_OF_A_ROW = {
     "one of all": ["sum(v) AS v"],
     "all columns": ["*"],
     "of no column": ["nobody"],
+    "by its rank": ["k", "row_number() OVER (PARTITION BY k ORDER BY v) AS n"],
+    "within another": ["coalesce(k, CAST(sum(v) OVER () AS STRING)) AS k"],
+    "several times of a row": ["window(timestamp_seconds(v), '4 seconds', '2 seconds') AS w"],
+    "none where no time is": ["window(timestamp_seconds(nullif(v, 3)), '4 seconds').start AS w"],
+    "none of some": ["date_format(window(timestamp_seconds(v), '4 seconds').end, 'H') AS h"],
+    "a session": ["session_window(timestamp_seconds(v), '4 seconds') AS w"],
 }
 
 
@@ -117,6 +123,18 @@ def test_of_rows_that_are_left_out_nothing_is_computed(spark: SparkSession, code
 def test_what_is_not_one_value_of_each_row_is_refused(frame: DataFrame, columns: list[str]) -> None:
     with raised(FrameRefused, "VIEW_EXPRESSION", columns[0]):
         View(Rows(columns=columns), (0,)).columns(frame)
+
+
+def test_a_condition_on_several_windows_of_a_row_is_refused(frame: DataFrame) -> None:
+    """It would double the row for the sinks beside it."""
+    where = "window(timestamp_seconds(v), '4 seconds', '2 seconds').start > timestamp_seconds(0)"
+    with raised(FrameRefused, "VIEW_EXPRESSION", where):
+        View(Rows(where=where), (0,)).columns(frame)
+
+
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
+def test_what_is_one_value_of_each_row_is_taken(frame: DataFrame, rows: Rows | None) -> None:
+    assert View(rows, (0,)).columns(frame)
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,14 @@ import pytest
 
 from exactum import errors
 from exactum.errors import InvariantBroken
-from exactum.protocol.model import Incarnation, PreparedTransaction
+from exactum.protocol.model import Incarnation, PreparedTransaction, SourceOffsets
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.spark.decoding.decode_task import DecodeTask, Decoding
+from exactum.spark.run.batches import input_named
 from exactum.spark.write.dead_letter import DeadLetterPlan, _first
 from exactum.spark.write.failure import TaskFailed, carried_by, thrown
 from exactum.spark.write.prefetch import prefetched
+from exactum.spark.write.write_job import CANCELLED, errors_of_jobs
 from exactum.spark.write.write_task import (
     Fingerprint,
     WriteTask,
@@ -244,6 +246,33 @@ def test_an_error_crosses_sparks_text(error: Exception, kind: type, message: str
     assert str(carried).startswith(f"{message} (in the task of partition 3, attempt 1)")
 
 
+class GeoDown(errors.Unavailable):
+    """An error of a user's, as the module of a sink has it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(f"{host}:{port} is down")
+
+
+class ShopClosed(errors.RowsRefused):
+    """Likewise, with a code."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "facts"),
+    [
+        (GeoDown("geo", 80), errors.Unavailable, ("geo:80 is down", "partition 3")),
+        (ShopClosed("no shop 7"), errors.RowsRefused, ("USER_CODE", "no shop 7", "partition 3")),
+    ],
+)
+def test_a_users_own_error_of_a_kind_arrives_as_that_kind(
+    error: Exception, kind: type[errors.ExactumError], facts: tuple[str, ...]
+) -> None:
+    """The driver knows no class of the user's; what may be done next is that of ours."""
+    carried = carried_by(TaskFailed.of(error, TASK))
+    assert type(carried) is kind
+    check_error(carried, kind, *facts)
+
+
 @dataclass(frozen=True)
 class Broken:
     """A sink whose code raises ``error`` when there are rows."""
@@ -325,6 +354,46 @@ def test_what_spark_says_of_a_task_is_told_apart(
     found = thrown(RuntimeError(text))
     assert (None if found is None else type(found)) is kind
     assert found is None or str(found).startswith(said) or said in str(found).partition(",")[0]
+
+
+CALL = "An error occurred while calling o7.collectToPython.\n: "
+GROUP = "[SPARK_JOB_CANCELLED] Job 3 cancelled part of cancelled job group 5 SQLSTATE: XXKDA"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{CALL}java.lang.InterruptedException{TRACE}",
+        f"{CALL}org.apache.spark.SparkException: {GROUP}{TRACE}",
+        f"{CALL}org.apache.spark.SparkException: Job 3 cancelled by the user{TRACE}",
+        f"{CALL}java.util.concurrent.ExecutionException: org.apache.spark.SparkException: {GROUP}",
+        f"{CALL}org.apache.spark.SparkException: x{TRACE}\nCaused by: java.lang.InterruptedException",
+        f"(org.apache.spark.SparkException) {GROUP}",
+        "(java.lang.InterruptedException) ",
+        GROUP,
+    ],
+)
+def test_a_job_that_spark_cancelled_is_void(text: str) -> None:
+    """In the words of each kind of session."""
+    with raised(errors.EpochAborted, CANCELLED), errors_of_jobs():
+        raise RuntimeError(text)
+
+
+OFFSETS = SourceOffsets((None,), ('{"orders":{"0":25}}',))
+STOPS = "java.lang.InterruptedException", "Job 7 cancelled", f"x\nCaused by: {GROUP}"
+
+
+@pytest.mark.parametrize("value", STOPS)
+def test_a_row_that_speaks_of_a_cancellation_is_none(value: str) -> None:
+    """What a task raised is told with its own class, whatever rows, or a function's error, say."""
+    marked = str(TaskFailed.of(errors.RowsRefused("ROWS_REFUSED", f"{value} is too long"), TASK))
+    with raised(errors.RowsRefused, "ROWS_REFUSED", value), errors_of_jobs():
+        raise RuntimeError(f"{LOST}{PYTHON}{marked}{TRACE}")
+    with raised(errors.RowsRefused, "ROWS_REFUSED", value, "orders-0"), input_named(OFFSETS):
+        raise errors.RowsRefused("ROWS_REFUSED", f"{value} is too long")
+    for text in (f"{LOST}x.PythonException: {PYTHON}ValueError: {value}{TRACE}", f"bad: {value!r}"):
+        with raised(errors.EpochAborted, "Error: "), input_named(OFFSETS), errors_of_jobs():
+            raise RuntimeError(text)
 
 
 def cut_off(error: Exception) -> Iterator[Any]:

@@ -119,8 +119,10 @@ def _got_no_answer(error: BaseException | None) -> bool:
     if not isinstance(error, OSError | FutureTimeoutError):
         return False
     for _ in range(_CAUSES_MAX):
-        if isinstance(error, HTTPError):  # an answer, but for those that say: later
-            return error.code in _LATER or error.code >= _SERVER_ERRORS
+        of_requests = getattr(getattr(error, "response", None), "status_code", None)
+        status = error.code if isinstance(error, HTTPError) else of_requests
+        if isinstance(status, int):  # an answer, but for those that say: later
+            return status in _LATER or status >= _SERVER_ERRORS
         if isinstance(error, _OF_A_NETWORK) or getattr(error, "errno", None) in _UNREACHABLE:
             return True
         error = error and (error.__cause__ or error.__context__)

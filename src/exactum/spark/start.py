@@ -28,6 +28,7 @@ from exactum.spark.open_queries import open_queries, refuse_while_importing
 from exactum.spark.query import Run
 from exactum.spark.run.batches import Batches
 from exactum.spark.run.opening import CLASSIC, open_run
+from exactum.spark.run.run_start import note_first
 from exactum.spark.settings import state_format
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import standby
@@ -149,8 +150,7 @@ class BatchFunction:
         self._settings = settings
         self._checkpoint = checkpoint
         self._lock = threading.Lock()
-        self._run_id = ""
-        self._batches = Batches()
+        self._runs: dict[str, Batches] = {}
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """
@@ -163,35 +163,32 @@ class BatchFunction:
         _refuse_other_batch(frame, batch_id)
         with self._lock:
             execution = _find(frame)
-            if execution.run_id() != self._run_id:
-                self._begin(frame, batch_id, execution)
-        self._batches(frame, batch_id)
+            batches = self._runs.get(execution.run_id())
+            if batches is None:
+                batches = self._begin(frame, batch_id, execution)
+        batches(frame, batch_id)
 
-    def _begin(self, frame: DataFrame, batch_id: int, execution: Execution) -> None:
+    def _begin(self, frame: DataFrame, batch_id: int, execution: Execution) -> Batches:
         if not execution.is_active():
             # Spark gives a batch yet to a query that is being stopped: a run would fence others.
             raise EpochAborted(CANCELLED)
         run = _run_of(execution, batch_id, self._settings)
-        _refuse_other_checkpoint(run, self._checkpoint)
-        if run.run_id in open_queries.gates:
-            raise SettingRefused(
-                "CALL_TWICE",
-                f"{run} has another function of exactum already. One micro-batch is one call, for "
-                "one record decides it: give all sinks to one call. Nothing of this one was "
-                "written.",
-            )
-        self._run_id = run.run_id
         first, names = frame.dtypes, self._settings.targets.names()
 
         def check(frame: DataFrame, batch_id: int) -> None:
             refuse_other_columns(frame, first, names, batch_id)
 
-        self._batches = batches = Batches(check=check)
+        self._runs = {run_id: one for run_id, one in self._runs.items() if one.still_runs()}
+        self._runs[run.run_id] = batches = Batches(check=check)
         try:
+            _refuse_other_checkpoint(run, self._checkpoint)
+            _refuse_other_function(run)
             batches.open(open_run(run, frame, self._settings, CLASSIC))
         except BaseException as error:
-            batches.refuse(error)
+            batches.refuse(error, run)
+            note_first(run)
             raise
+        return batches
 
     def __reduce__(self) -> Any:
         raise SettingRefused("SPARK_CONNECT", NO_CONNECT)  # which pickles it for its server
@@ -221,6 +218,16 @@ def _refuse_other_batch(frame: DataFrame, batch_id: int) -> None:
             f"exactum was called with batch id {batch_id!r}, and Spark is at micro-batch "
             f"{at_hand}. Pass the frame and the number on as Spark gives them to your function, in "
             "the same call. Nothing was written.",
+        )
+
+
+def _refuse_other_function(run: Run) -> None:
+    if run.run_id in open_queries.gates:
+        raise SettingRefused(
+            "CALL_TWICE",
+            f"{run} has another function of exactum already. One micro-batch is one call, for "
+            "one record decides it: give all sinks to one call. Nothing of this one was "
+            "written.",
         )
 
 

@@ -70,8 +70,8 @@ def messages(message: Any, kind: str) -> Iterator[Any]:
 
 
 _LETTERS = f"{METRIC_PREFIX}{Policy.DEAD_LETTER.value}."
-_PLACED = ("subscribe", "subscribepattern", "startingoffsets")
-"""Options of a source that streams, in lower case, which a plain read has others for."""
+_PLACED = ("subscribe", "assign", "starting")
+"""How options of a source that streams begin, in lower case, which a plain read has others for."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,17 @@ class PlainReads(BadRecords):
     """Those of one run of one query."""
 
     def __init__(self, run: Run, decodings: tuple[DecodingPlan, ...], jobs: Jobs) -> None:
+        """
+        Raises:
+            SettingRefused: a decoding wants dead letters, and nobody knows which offsets are its.
+        """
+        if decodings and not run.sources:
+            raise SettingRefused(
+                "SPARK_CONNECT",
+                f"{run} has a source in a view beside decode(on_error='dead_letter'): over Spark "
+                "Connect nobody can tell then which offsets are whose. Read it in the query "
+                "itself, or use a classic session. Nothing was written.",
+            )
         self._run = run
         self._decodings = decodings
         self._jobs = jobs
@@ -157,7 +168,7 @@ def _bounded(relation: bytes, begins: Offsets, ends: Offsets) -> Any:
     (read,) = streaming_reads(plan)
     read.is_streaming = False
     options = read.data_source.options
-    for name in [name for name in options if name.lower() in _PLACED]:
+    for name in [name for name in options if name.lower().startswith(_PLACED)]:
         del options[name]
     assigned: dict[str, list[int]] = defaultdict(list)
     for topic, partition in ends:

@@ -310,7 +310,7 @@ def _refuse_unsteady(
     unsteady = [
         name for name, one in given.items() if isinstance(one, Function) or bound[name].framed
     ]
-    is_source = plain._plan.plan(plain.sparkSession.client).HasField("read")
+    is_source = plain._plan.plan(plain.sparkSession.client).read.HasField("data_source")
     if unsteady or not is_source:
         raise SettingRefused(
             "SPARK_CONNECT",

@@ -222,6 +222,7 @@ class Batches:
         self._interrupt = interrupt
         self._check = check
         self._decided_on = threading.Event()
+        self._run: Run | None = None
         self._runner: EpochRunner | None = None
         self._closer: Any = None
         self._lock, self._closing = threading.Lock(), threading.Lock()
@@ -229,7 +230,7 @@ class Batches:
 
     def open(self, runner: EpochRunner) -> None:
         """From here on batches are written."""
-        self._runner = runner
+        self._run, self._runner = runner.run, runner
         self._closer = weakref.finalize(self, runner.close)  # at the latest when Python ends
         open_queries.gates[runner.run.run_id] = runner.gate
         supervised = process.current()
@@ -244,10 +245,17 @@ class Batches:
         ).start()
         self._decided_on.set()
 
-    def refuse(self, error: BaseException) -> None:
-        """No run is opened: Spark gets this error for the batch that it may have planned."""
-        self.error = error
+    def refuse(self, error: BaseException, run: Run | None = None) -> None:
+        """No run is opened: Spark gets this error for the batch that it may have planned. ``run``:
+        it should have begun with the batch at hand, whose caller may catch the error.
+        """
+        self.error, self._run = error, run
+        self._last_batch_id = None if run is None else run.first_batch_id
         self._decided_on.set()
+
+    def still_runs(self) -> bool:
+        """Whether its run, opened or refused, has not ended."""
+        return self._run is not None and self._run.still_runs()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Bring one micro-batch into every sink.
@@ -308,7 +316,8 @@ class Batches:
 
     def _refused(self, batch_id: int) -> BaseException:
         """Spark must never take a batch for done that was not written."""
-        if self._runner is None or self.error is None:
+        is_again = self._runner is None and batch_id == self._last_batch_id
+        if self._run is None or self.error is None or is_again:
             return self.error or EpochAborted("The run was not opened. Nothing was written.")
         error = SettingRefused(
             "ERROR_CAUGHT",
@@ -318,7 +327,7 @@ class Batches:
             f"accept the loss ('exactum accept').\nThe error was: {self.error}",
         )
         logger.error("%s", error)  # this one may be caught as well
-        self._runner.run.stop()
+        self._run.stop()
         return error
 
     def _refused_between(self, runner: EpochRunner, error: CheckpointRefused) -> None:
@@ -385,7 +394,7 @@ def input_named(offsets: SourceOffsets) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if was_cancelled(error) or "Interrupt" in str(error):  # Spark knows its stop by such words
+        if was_cancelled(error):  # Spark knows its stop by such words
             raise
         ours = error if isinstance(error, ExactumError) else thrown(error) or _unknown(error)
         text = input_of(offsets) if isinstance(ours, OF_ROWS) else ""

@@ -185,6 +185,19 @@ def settings_of(run: Run) -> dict[str, str]:
     return now
 
 
+def note_first(run: Run) -> None:
+    """Of a run that was not opened, where Spark may log its first batch all the same: from that one
+    on each has to be decided. Raises as ``RecordFile``.
+    """
+    if run.guarantee is Guarantee.EXACTLY_ONCE:
+        noted = Noted(first=run.first_batch_id)
+        run.record.change(
+            lambda record: structs.replace(
+                record, noted=noted if record.noted.first is None else record.noted
+            )
+        )
+
+
 class FormerSinks(EpochListener):
     """Finds the sinks of earlier runs, and puts this run's on record before its first task, where
     these may leave something open; once a batch stands, that, and the session's settings.

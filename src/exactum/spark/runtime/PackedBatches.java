@@ -93,7 +93,7 @@ public final class PackedBatches {
         }
         frame.sparkSession().sparkContext().setLocalProperty(property, order);
         JavaRDD<byte[]> given = tasks == 0 ? packed.records : packed.records.coalesce(tasks);
-        // The one action whose closure Spark need not search (jvm/collecting.py).
+        // The one action whose closure Spark need not search (jvm/frames.py).
         List<byte[]> texts =
                 new PythonRDD(given.rdd(), function, false, false).asJavaRDD().collectAsync().get();
         List<String> lines = new ArrayList<>();

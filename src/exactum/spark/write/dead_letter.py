@@ -101,7 +101,7 @@ def _first(rejection: Rejection) -> str:
 
 def _rule(reason: str) -> str:
     """The reason without what names the row and what the row has, as far as a sink says them (see
-    ``sql.rules``).
+    ``sinks.rows``).
     """
     return (reason.partition(": column ")[2] or reason).partition(HAS)[0]
 

@@ -89,7 +89,8 @@ class TaskFailed(Exception):
 
     @staticmethod
     def carrying(error: errors.ExactumError) -> TaskFailed:
-        carried = {"error": type(error).__name__, "arguments": error.args}
+        ours = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+        carried = {"error": ours.__name__, "arguments": error.args}
         return TaskFailed(f"{error}\n{MARKER} {json.dumps(carried)}")
 
 
@@ -129,6 +130,11 @@ def thrown(error: BaseException) -> errors.ExactumError | None:
     head = text[0 if lost is None else lost.end() :].partition("\n\tat ")[0]
     said = [line for line in _LINES.findall(head) if _TRACEBACK not in line]
     return unknown((said or [line for line in head.splitlines() if line[:1].strip()])[-1], error)
+
+
+def is_of_task(text: str) -> bool:
+    """Whether a task of Spark, or a function in Python, threw what Spark's error says."""
+    return MARKER in text or _TRACEBACK in text or _LOST.search(text) is not None
 
 
 def unknown(what: str, error: BaseException) -> errors.EpochAborted:

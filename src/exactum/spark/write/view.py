@@ -110,17 +110,23 @@ class View:
 
 
 def _check(rows: Rows, frame: DataFrame) -> None:
+    """A filter has no window of rows, and Spark leaves one of time among its columns."""
     f = _functions(frame)
+    why = "a window of time has a row several times, or not at all."
     try:
-        beside = [f.when(f.lit(True), f.expr(text)) for text in rows.columns]
+        texts = (rows.where or "true", *rows.columns)
+        beside = [f.when(f.lit(True), f.expr(text)) for text in texts]
         frame.select("*", *beside).schema  # noqa: B018  (has it analysed)
         rows(frame).schema  # noqa: B018
+        if frame.where(f.struct(*beside).isNotNull()).columns == frame.columns:
+            return
     except AnalysisException as error:
-        raise FrameRefused(
-            "VIEW_EXPRESSION",
-            f"{rows!r} does not give one value of each row: {str(error).splitlines()[0]}\nOf "
-            "anything else than columns and rows give rows= a function. Nothing was written.",
-        ) from None
+        why = str(error).splitlines()[0]
+    raise FrameRefused(
+        "VIEW_EXPRESSION",
+        f"{rows!r} does not give one value of each row: {why}\nOf anything else than columns and "
+        "rows give rows= a function. Nothing was written.",
+    )
 
 
 def views(sinks: Sequence[Sink]) -> tuple[View, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from exactum.errors import EpochAborted
+from exactum.errors import EpochAborted, ExactumError
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.jvm import frames
@@ -26,7 +26,7 @@ from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.jvm.packed import PackedBatches, PackedJob
 from exactum.spark.query import Batch, Run
 from exactum.spark.settings import is_on
-from exactum.spark.write.failure import carried_by
+from exactum.spark.write.failure import carried_by, is_of_task
 from exactum.spark.write.packed_records import Layout, UnpackedTask
 from exactum.spark.write.small_epoch import SmallEpochs
 from exactum.spark.write.write_task import (
@@ -55,8 +55,10 @@ CANCELLED = (
     "error occurred while calling collect: java.lang.InterruptedException)"
 )
 _CANCELLATIONS = re.compile(
-    r"java\.lang\.InterruptedException|cancelled part of cancelled job group|Job \d+ cancelled"
+    r"(?:\A|\n: |\nCaused by: )(?:\(?[\w.$]+(?:\)|:) )*"
+    r"(?:\[SPARK_JOB_CANCELLED\]|Job \d+ cancelled|\(?(?:\w+\.)+\w*Interrupt\w*)"
 )
+"""What was thrown, behind the names of what is around it."""
 
 
 @dataclass(frozen=True)
@@ -234,5 +236,9 @@ def _errors_of_drains() -> Iterator[None]:
 
 
 def was_cancelled(error: BaseException) -> bool:
-    """True when Spark ended the job from outside: ``query.stop()``, or somebody killed it."""
-    return _CANCELLATIONS.search(str(error)) is not None
+    """True when Spark ended the job from outside: ``query.stop()``, or somebody killed it. An error
+    of ours, or of a task, is none, whatever a row in its text says.
+    """
+    text = str(error)
+    is_other = isinstance(error, ExactumError) or is_of_task(text)
+    return not is_other and _CANCELLATIONS.search(text) is not None
