@@ -203,8 +203,8 @@ class EpochListener:
     """
 
     def begin(self, batch: Batch) -> None:
-        """Before it is known whether the batch is decided. What is raised here keeps one that is
-        from being committed: no more than a user can correct.
+        """Before it is known whether the batch is decided. What is raised here keeps a decided one
+        from being committed, so it must be what a user can put right.
         """
 
     def writing(self, batch: Batch) -> None:
