@@ -25,12 +25,14 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 TYPED = """
-import os, sys
+import os, re, sys
 from pathlib import Path
 
 import exactum
+from exactum.errors import CheckpointRefused
+from exactum.ops.cli import main
 
-program, readers, repartition, moved = sys.argv[1:]
+program, readers, repartition, moved, sinks = sys.argv[1:]
 spark = exactum.local_session("typed")
 exec(readers)
 print(totals.count(), older.count(), "keys", flush=True)
@@ -39,11 +41,20 @@ last = max(map(int, filter(str.isdigit, os.listdir(f"{moved}/commits"))))
 for name in (f"{last}", f".{last}.crc"):
     Path(moved, "commits", name).unlink(missing_ok=True)
 exec(repartition)
+try:
+    exec(program)
+    query.processAllAvailable()
+except CheckpointRefused as error:
+    (command,) = re.findall(r"'(exactum accept [^']*)'", str(error))
+    accept = command.replace("DIR", moved).replace("FILE.py:NAME", sinks)
+    main([*accept.split()[1:], "--yes"], standalone_mode=False)
 exec(program)
 query.processAllAvailable()
 query.stop()
 """
-"""What somebody types into a new process. Spark is killed at the end of the first repartition."""
+"""What somebody types into a new process. Spark is killed at the end of the first repartition; the
+start behind it is refused with a command.
+"""
 
 
 @pytest.mark.deep
@@ -95,8 +106,11 @@ def test_the_examples_of_the_document(spark: SparkSession, broker: Broker, tmp_p
     typed(f"{restore} --original-is-gone")
     broker.produce(orders, "4", key="a")
     program = programs[0].replace(str(tmp_path / "totals"), str(moved))
-    subprocess.run(
-        [sys.executable, "-c", TYPED, program, *programs[1:], moved], check=True, timeout=WAIT_MAX_S
+    sinks = tmp_path / "sinks.py"
+    sinks.write_text(
+        f"import exactum\n\nSINKS = [exactum.KafkaSink({out!r}, bootstrap_servers={broker.servers!r})]\n"
     )
+    arguments = [program, *programs[1:], moved, f"{sinks}:SINKS"]
+    subprocess.run([sys.executable, "-c", TYPED, *arguments], check=True, timeout=WAIT_MAX_S)
     assert written() == [("a", "3"), ("a", "7"), ("b", "10")]
     assert len(list(moved.glob("state/0/*/"))) >= 12
