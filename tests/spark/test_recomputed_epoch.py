@@ -5,7 +5,7 @@ compared with those that were written.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,13 @@ pytestmark = pytest.mark.spark
 
 COMPARED = "Its rows are compared with those that were written"
 AGREES = f"epoch {DIES_AT} gives the rows that stand"
+
+
+@pytest.fixture(autouse=True)
+def no_snapshots(spark: SparkSession) -> Iterator[None]:
+    """Spark's maintenance would make one behind a query that has ended, of what a test takes away."""
+    with configured(spark, {"spark.sql.streaming.stateStore.minDeltasForSnapshot": "100"}):
+        yield
 
 
 def lose_state(stream: Stream) -> None:
