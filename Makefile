@@ -112,7 +112,7 @@ test-fast: setup ## the quick tests: no servers, under a minute
 DEATHS = tests/crash/test_random_deaths.py tests/state/test_two_topics.py
 WITHOUT_DEATHS = $(addprefix --deselect ,$(DEATHS))
 
-deep: ## what make test leaves out, the crash tests at length, every call of the sweeps: two hours; resumable
+deep: ## what make test leaves out, the crash tests at length, every call of the sweeps: an hour; resumable
 	@$(MAKE) --no-print-directory deep-deaths deep-variants deep-sweeps smoke-oldest-hour smoke-oldest-run smoke-newest-run
 
 deep-deaths deep-variants deep-sweeps: PYTEST += --max-worker-restart 3 --dist load --resume
