@@ -326,7 +326,7 @@ class IcebergAccess(TableAccess):
         self._branch = branch
         self._levels = levels
         self._sort_by = sort_by
-        self._location = self._opened_at = ""
+        self._location = ""
         try:
             from pyiceberg.catalog import load_catalog
         except ImportError as error:
@@ -338,19 +338,16 @@ class IcebergAccess(TableAccess):
             self._catalog = load_catalog(**{"name": "default", **self._settings})
 
     def location(self) -> str:
-        if not self._location:
-            table = self.load()
-            if table is None:
-                raise SettingRefused(
-                    "LAKE_TABLE",
-                    f"{self.where}: there is no table, so nobody knows where its files are. Put "
-                    "it back, or see whether this is its catalog.",
-                )
-            location = table.location
-            if location.startswith("file:"):  # no URL: what looks escaped in it is not
-                location = "/" + location.removeprefix("file:").lstrip("/")
-            self._location = checked_path(location, None, "IcebergSink")
-        return self._location
+        if not self._location and self.load() is None:
+            raise SettingRefused(
+                "LAKE_TABLE",
+                f"{self.where}: there is no table, so nobody knows where its files are. Put it "
+                "back, or see whether this is its catalog.",
+            )
+        location = self._location
+        if location.startswith("file:"):  # no URL: what looks escaped in it is not
+            location = "/" + location.removeprefix("file:").lstrip("/")
+        return checked_path(location, None, "IcebergSink")
 
     def load(self) -> IcebergVersion | None:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -360,8 +357,8 @@ class IcebergAccess(TableAccess):
                 table = self._catalog.load_table(self._name)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
-            self._opened_at = self._opened_at or str(table.location())
-            return IcebergVersion(table, self._branch, self.where, self._opened_at)
+            self._location = self._location or str(table.location())
+            return IcebergVersion(table, self._branch, self.where, self._location)
 
     def create(self, columns: Columns) -> None:
         from pyiceberg.table.sorting import NullOrder
