@@ -40,7 +40,7 @@ from exactum.kafka.readback import NO_LOG, LoggedRecord, LogReader, outcomes_of
 from exactum.kafka.requests import COMMITTED, ONGOING, BrokerRequests
 from exactum.kafka.routing import error_name
 from exactum.kafka.settings import number
-from exactum.kafka.topic import CONFIGS, facts_of
+from exactum.kafka.topic import CONFIGS, facts_of, narrower
 from exactum.kafka.transaction import SALVAGE_SLOT, KafkaTransaction, Partition
 from exactum.kafka.writer import DELIVERY_TIMEOUT_MS, transaction_failure
 from exactum.protocol.inspection import TransactionState
@@ -489,8 +489,8 @@ def _copied(
     partitions = {partition for t in transactions for partition, _ in t.partitions}
     logs = LogReader(requests, partitions)
     topics = {topic for topic, _ in partitions - logs.missing}
-    limits = {t: facts_of(0, requests.configs("topic", t, CONFIGS)).batch_bytes_max for t in topics}
-    narrow = {t: limit for t, limit in limits.items() if limit and limit < batch_bytes}
+    facts = {topic: facts_of(0, requests.configs("topic", topic, CONFIGS)) for topic in topics}
+    narrow = narrower(facts, batch_bytes)
     for transaction in transactions:
         for partition, (first_offset, expected) in transaction.partitions:
 

@@ -115,6 +115,15 @@ def facts_of(partitions: int, configs: Mapping[str, str | None]) -> TopicFacts:
     return TopicFacts(partitions, bytes_max, "compact" in policies)
 
 
+def narrower(topics: Mapping[str, TopicFacts], batch_bytes: int) -> dict[str, int]:
+    """The largest batch of those topics that take less than ``batch_bytes``."""
+    return {
+        name: facts.batch_bytes_max
+        for name, facts in topics.items()
+        if facts.batch_bytes_max is not None and facts.batch_bytes_max < batch_bytes
+    }
+
+
 class TopicBook:
     """What the tasks of one process know of their topics, from the start of a batch on. Safe to use
     from threads.
@@ -157,12 +166,8 @@ class TopicBook:
             return {name: self._known[name] for name in wanted}
 
     def narrower(self, batch_bytes: int) -> dict[str, int]:
-        """The largest batch of those topics that take less than ``batch_bytes``."""
-        return {
-            name: facts.batch_bytes_max
-            for name, facts in self._known.items()
-            if facts.batch_bytes_max is not None and facts.batch_bytes_max < batch_bytes
-        }
+        """See the function of this name: of all topics that are known."""
+        return narrower(self._known, batch_bytes)
 
     def close(self) -> None:
         """Let the connections go. It can be asked again, and connects anew."""
