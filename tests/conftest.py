@@ -196,7 +196,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def place_in_line(item: pytest.Item) -> int:
-    if server_of(item.nodeid):
+    if OF_ONE_PROCESS.keys() & set(getattr(item, "fixturenames", ())):
         return -1
     room = room_of(item)
     return LONG.index(room) if room in LONG else len(LONG)

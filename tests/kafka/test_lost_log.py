@@ -78,14 +78,14 @@ def test_a_topic_deleted_after_the_decision(broker: Broker) -> None:
     """
     name = broker.topic("deleted", partitions=1)
     sink_ = KafkaSink(bootstrap_servers=broker.servers)
-    with opened(sink_) as crashed:
+    with opened(sink_, name) as crashed:
         rows = frame(ROWS, topic=[name] * 3)
         verified = crashed.participant.verify(crashed.write(rows))
         permit = crashed.permit(verified)
     broker.kafka.delete_topic(name)
-    with opened(sink_) as later:
+    with opened(sink_, name) as later:
         with pytest.raises(HeuristicOutcome, match=f"{name}-0: 3 records from offset 0, .*no more"):
-            later.participant.commit(permit, verified)
+            pytest.fail(f"{later.participant.commit(permit, verified)}")
 
 
 def test_records_deleted_after_the_transaction_was_settled(broker: Broker) -> None:
