@@ -7,10 +7,14 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -120,6 +124,36 @@ def test_each_is_told_of_once(job: Job, broker: Broker, policy: str, name: str) 
         assert sorted(broker.values(dead)) == [b"x", b"y"]
     else:
         assert sum(job.seen(events.RowsSkipped).values()) == 2
+
+
+@pytest.mark.parametrize("view", ["one", "beside another"])
+def test_a_task_that_dies_behind_rows_that_are_kept(
+    job: Job, broker: Broker, tmp_path: Path, view: str
+) -> None:
+    """Spark forgets what a task has counted that fails, and the next try reads what that one has
+    kept: it decodes nothing. The bad records are in no sink.
+    """
+    source, out, dead = broker.topic("in", partitions=1), broker.topic("out"), broker.topic("dead")
+    broker.produce(source, b"1", b"x", b"2", b"y")
+    dies = (tmp_path / "dies").touch
+
+    def once(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in parts:
+            with suppress(FileExistsError):
+                dies(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield part
+
+    frame = exactum.decode(
+        broker.frame(job.spark, source), exactum.Json("bigint"), on_error="dead_letter"
+    )
+    sinks = [broker.sink(out, rows=lambda batch: batch.mapInArrow(once, batch.schema))]
+    sinks += [broker.sink(broker.topic("all"))] if view != "one" else []
+    exact = job.exactly_once(*sinks, dead_letters=broker.sink(dead))
+    assert job.run(chosen(frame), exact) is None
+    assert not (tmp_path / "dies").unlink()
+    assert sorted(broker.values(out)) == [b"1", b"2"]
+    assert sorted(broker.values(dead)) == [b"x", b"y"]
 
 
 @pytest.mark.deep

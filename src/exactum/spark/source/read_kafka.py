@@ -228,13 +228,9 @@ def _seen(subscribed: Subscription, requests: TopicRequests, servers: str) -> di
         SettingRefused: a topic or a partition that is named does not exist.
         Unavailable: no answer.
     """
-    deadline_s = time.monotonic() + NEW_TOPIC_S
-    while True:
-        seen = subscribed.seen(requests)
-        missing = [name for name in subscribed.named() if name not in seen]
-        missing += [f"{t}-{i}" for t, i in subscribed.partitions(seen) if i >= seen[t].partitions]
-        if not missing:
-            break
+    seen = subscribed.seen(requests)
+    deadline_s = time.monotonic() + NEW_TOPIC_S  # the first answer may take longer than that
+    while missing := _missing(subscribed, seen):
         if time.monotonic() > deadline_s:
             raise SettingRefused(
                 "SOURCE_TOPIC_MISSING",
@@ -242,11 +238,21 @@ def _seen(subscribed: Subscription, requests: TopicRequests, servers: str) -> di
                 "DESCRIBE on it. Create it first: exactum never creates topics.",
             )
         time.sleep(LOOK_PAUSE_S)
+        seen = subscribed.seen(requests)
     if not seen:
         logger.warning(
             "read_kafka: there are no %s at %s yet; the query waits for one.", subscribed, servers
         )
     return seen
+
+
+def _missing(subscribed: Subscription, seen: Mapping[str, TopicSeen]) -> list[str]:
+    """Topics, and partitions of them."""
+    there = subscribed.partitions(seen)
+    return [
+        *(name for name in subscribed.named() if name not in seen),
+        *(f"{topic}-{index}" for topic, index in there if index >= seen[topic].partitions),
+    ]
 
 
 def _load(spark: SparkSession, options: dict[str, str], *, bounded: bool) -> DataFrame:

@@ -95,12 +95,12 @@ class WatchedSource:
         """What would stop the query for good is asked again for some seconds: a broker that has
         just started, or hears of a change late, calls a topic unknown that is there.
         """
-        deadline_s = time.monotonic() + SURE_AFTER_S
-        while True:
-            topics = self._subscribed.seen(self.requests)
-            if not self._in_doubt(planned, topics) or time.monotonic() > deadline_s:
-                return topics
+        topics = self._subscribed.seen(self.requests)
+        deadline_s = time.monotonic() + SURE_AFTER_S  # the first answer may take longer than that
+        while self._in_doubt(planned, topics) and time.monotonic() < deadline_s:
             time.sleep(SURE_PAUSE_S)
+            topics = self._subscribed.seen(self.requests)
+        return topics
 
     def _seen(self, planned: SourceRange) -> TopicState:
         topics = self._sure_topics(planned)
