@@ -134,7 +134,7 @@ def test_beyond_this_machine_it_warns(tmp_path: Path) -> None:
 
 def test_it_is_not_ready_once_the_process_is_dead(tmp_path: Path) -> None:
     """The reason is there for whoever asks; the supervisor lives on."""
-    with command(tmp_path, SCRIPT, "--listen", "0", "--restart-delay", "60 s") as run:
+    with command(tmp_path, SCRIPT, "--listen", "0", "--restart-delay", "1 h") as run:
         base = base_url(run)
         run.until(lambda: get(f"{base}/readyz")[0] == 200, "it is ready")
         signal_session(run.pids()[0], signal.SIGKILL)
