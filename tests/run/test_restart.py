@@ -144,11 +144,29 @@ def test_status_0_is_done() -> None:
     assert ending(0, long_ago, None, NOW_S) == ending(0, {}, None, NOW_S)
 
 
-@pytest.mark.parametrize("status", [1, 137, -signal.SIGKILL, -signal.SIGSEGV, -250])
-def test_a_death_without_a_word_is_followed_by_a_restart(status: int) -> None:
-    """Whatever the status or the signal."""
-    how = ending(status, {}, None, NOW_S)
-    assert how.meaning is Meaning.RESTART
+REFUSED = {"q": report(errors.SettingRefused, RELATED_S + 1)}
+FENCED = {"q": report(errors.Fenced)}
+
+
+@pytest.mark.parametrize(
+    ("status", "reports", "last", "meaning"),
+    [
+        # A death without a word.
+        *((status, {}, None, Meaning.RESTART) for status in (1, 137, -9, -signal.SIGSEGV, -250)),
+        # A script that goes on for long has dealt with the error, whatever status it exits with.
+        (1, REFUSED, None, Meaning.RESTART),
+        # Who cleans up for minutes and then raises the query's error ends with that.
+        (1, REFUSED, last_error("RuntimeError", "because", "q"), Meaning.HALT),
+        # Who was fenced just now does not take the query back, however the script ends then.
+        (1, FENCED, UNRELATED, Meaning.HALT),
+        (1, FENCED, None, Meaning.HALT),
+        (-signal.SIGKILL, FENCED, None, Meaning.HALT),
+    ],
+)
+def test_what_an_end_means(
+    status: int, reports: dict[str, Report], last: Report | None, meaning: Meaning
+) -> None:
+    assert ending(status, reports, last, NOW_S).meaning is meaning
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -179,29 +197,6 @@ def test_an_error_that_the_script_has_dealt_with_is_not_what_it_dies_of(
     assert (how.meaning, how.is_transient) == (Meaning.RESTART, False)
     assert "SettingRefused" not in how.text
     assert last is None or how.error == "IndexError: list index out of range"
-
-
-def test_an_exit_long_after_an_error_is_another_matter() -> None:
-    """A script that goes on for long has dealt with the error, whatever status it exits with
-    later.
-    """
-    reports = {"q": report(errors.SettingRefused, RELATED_S + 1)}
-    assert ending(1, reports, None, NOW_S).meaning is Meaning.RESTART
-
-
-def test_a_carried_error_counts_however_late_it_comes() -> None:
-    """Who cleans up for minutes and then raises the query's error ends with that."""
-    reports = {"q": report(errors.SettingRefused, 600)}
-    how = ending(1, reports, last_error("RuntimeError", "because", "q"), NOW_S)
-    assert how.meaning is Meaning.HALT
-
-
-@pytest.mark.parametrize(("status", "last"), [(1, UNRELATED), (1, None), (-signal.SIGKILL, None)])
-def test_who_was_fenced_just_now_does_not_take_the_query_back(
-    status: int, last: Report | None
-) -> None:
-    """However the script ends then."""
-    assert ending(status, {"q": report(errors.Fenced)}, last, NOW_S).meaning is Meaning.HALT
 
 
 @pytest.mark.parametrize(
