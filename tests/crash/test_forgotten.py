@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka.admin import KafkaAdminClient
 
 from exactum.local import LocalKafka
-from tests.kit.crash.epochs import Crash, Query, crash, rows
+from exactum.testing import Crash
+from tests.kit.crash.epochs import Query, crash, rows
+from tests.kit.crash.oracle import known
 from tests.kit.waiting import await_true
 
 pytestmark = pytest.mark.broker
@@ -32,17 +33,6 @@ def forgetful() -> Iterator[LocalKafka]:
         yield cluster
 
 
-def known(servers: str, part: str) -> list[str]:
-    admin = KafkaAdminClient(bootstrap_servers=servers)
-    try:
-        listed = admin.list_transactions()
-    finally:
-        admin.close()
-    return [
-        t.transactional_id for each in listed.values() for t in each if part in t.transactional_id
-    ]
-
-
 def check_exact(query: Query, batches: int) -> None:
     assert query.values() == sorted(r["value"].decode() for r in ROWS * batches)
 
@@ -57,7 +47,8 @@ def test_the_log_tells_what_became_of_a_forgotten_transaction(
     """
     servers = forgetful.bootstrap_servers
     forgetful.create_topic(f"forgotten-{moment}", partitions=2)
-    query = Query(tmp_path, f"forgotten-{moment}", servers, transaction_timeout_ms=5_000)
+    timeout = {"transaction_timeout_ms": 5_000} if moment == "before" else {}
+    query = Query(tmp_path, f"forgotten-{moment}", servers, **timeout)
     with query.driver({("commit", moment): crash}) as driver, pytest.raises(Crash):
         driver.epoch(0, rows(ROWS))
     await_true(lambda: not known(servers, query.query_id), "the ids are forgotten")

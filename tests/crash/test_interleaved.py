@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from exactum.errors import Fenced
-from tests.kit.crash.epochs import Crash, Driver, Hold, Moment, Query, crash, rows
+from exactum.testing import Crash
+from tests.kit.crash.epochs import Driver, Hold, Moment, Query, crash, rows
 from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -23,7 +24,7 @@ MOMENTS: list[Moment] = [
     ("decide", "after"),
     ("abort", "after"),
     ("write", "after"),
-    ("prepare", "after"),
+    ("verify", "before"),
     ("verify", "after"),
     ("list_open", "after", 2),
     ("decide", "after", 2),

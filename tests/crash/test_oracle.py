@@ -130,15 +130,13 @@ def test_the_reader_knows_when_it_has_seen_all(broker: Broker) -> None:
     with CommittedReader(servers, [name]) as reader:
         assert reader.caught_up() == []
         source = Input(name)
-        source.produce(servers, 50, keys=4)
+        source.produce(servers, 50)
         check_exact(reader.caught_up(), source.values, [name])
         producer = broker.initialised("oracle-reader")
         for end in (producer.abort_transaction, producer.commit_transaction):
             producer.begin_transaction()
             for partition in (0, 1):
                 producer.produce(name, "last", "z", partition=partition)
-            end(20)
-        check_at_rest(
-            servers, [name], "oracle-reader"
-        )  # the markers come a moment after the answer
+            end(WAIT_MAX_S)
+        check_at_rest(servers, [name], "oracle-reader")  # the markers come behind the answer
         assert [s.value for s in reader.caught_up()].count("last") == 2

@@ -8,6 +8,7 @@ import json
 import re
 import threading
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 
-from exactum.errors import CheckpointRefused, HeuristicOutcome
+from exactum.errors import CheckpointRefused, EpochAborted, HeuristicOutcome
 from exactum.events import TransactionsSalvaged
 from exactum.local import LocalKafka
-from tests.kit.crash.epochs import Crash, Hold, Query, crash, rows
-from tests.kit.crash.oracle import check_at_rest, end_offsets, ongoing, read_all
+from exactum.testing import Crash
+from tests.kit.crash.epochs import Hold, Moment, Query, crash, rows
+from tests.kit.crash.oracle import check_at_rest, ongoing, read_all
 from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.transactions.operator import accept
@@ -130,13 +132,25 @@ def all_expired(
         )
         cases[case] = Expired(query, kafka.bootstrap_servers, kafka)
         when = ("commit", "half") if case.startswith("half") else ("commit", "before")
-        with query.driver({when: crash}) as driver, pytest.raises(Crash):
-            driver.epoch(0, *cases[case].frames())
+        while not dies(query, when, cases[case].frames()):
+            print("the broker was faster than this machine")
     for case, each in cases.items():
         each.await_expiry()
         if case != "twice":  # which is to expire once more
             each.query.wait_for_slow_servers()
     return cases
+
+
+def dies(query: Query, when: Moment, frames: Sequence[pa.RecordBatch]) -> bool:
+    """False: what it had open was timed out before it was decided."""
+    try:
+        with query.driver({when: crash}) as driver:
+            driver.epoch(0, *frames)
+    except Crash:
+        return True
+    except EpochAborted:
+        return False
+    raise AssertionError("it lives")
 
 
 def played_cases(request: pytest.FixtureRequest) -> list[str]:
@@ -247,30 +261,22 @@ def test_two_drivers_salvage_the_same_epoch(expired: Expired, held: tuple[str, s
     expired.check_exact()
 
 
-def delete_records(kafka: LocalKafka, offsets: dict[tuple[str, int], int]) -> None:
-    asked = [
-        TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()
-    ]
-    admin = kafka.admin()  # kept: its answers come only while it lives
-    for future in admin.delete_records(asked).values():
-        future.result(WAIT_MAX_S)
-
-
-@pytest.mark.parametrize("case", [pytest.param("gone", marks=pytest.mark.deep), "partly gone"])
-def test_records_that_left_the_log_stop_the_query(expired: Expired, case: str) -> None:
+@pytest.mark.parametrize("case", ["partly gone"])
+def test_records_that_left_the_log_stop_the_query(expired: Expired) -> None:
     """It stops, says how many records of which partitions are missing, shows nothing, and says
     so again.
     """
     topic = expired.query.topic
-    ends = end_offsets(expired.servers, [topic], committed=False)
-    delete_records(expired.kafka, ends if case == "gone" else {(topic, 1): 250})
+    admin = expired.kafka.admin()  # kept: its answers come only while it lives
+    for future in admin.delete_records([TopicPartition(topic, 1, 250)]).values():
+        future.result(WAIT_MAX_S)
     for _ in range(2):
         with expired.query.driver() as driver, pytest.raises(HeuristicOutcome) as raised:
             driver.epoch(0, *expired.frames())
         message = str(raised.value)
         print(message)
         assert re.search(rf"{topic}-1: \d+ of 503 records from offset 0", message)
-        assert (f"{topic}-0: " in message) is (case == "gone")
+        assert f"{topic}-0: " not in message
         assert "epoch 0" in message
         assert not ongoing(expired.servers, expired.query.query_id), "its own copy is left open"
         expired.check_nothing_visible()
@@ -278,7 +284,7 @@ def test_records_that_left_the_log_stop_the_query(expired: Expired, case: str) -
 
 def stopped(it: Expired) -> None:
     """All that the topic holds is deleted, and the next start says so."""
-    delete_records(it.kafka, end_offsets(it.servers, [it.query.topic], committed=False))
+    Broker(it.kafka).empty(it.query.topic, partitions=3)
     with it.query.driver() as driver, pytest.raises(HeuristicOutcome):
         driver.epoch(0, *it.frames())
 
@@ -308,7 +314,9 @@ def test_a_batch_that_was_visible_in_part_is_kept_as_decided(
     with expired.query.driver() as driver, raised(CheckpointRefused, "ENDS_DIFFER", "batch 0"):
         driver.epoch(0, *expired.frames())
     aside.rename(record)
-    keep_as_decided(expired, tmp_path)
+    (tmp_path / "metadata").write_text(json.dumps({"id": expired.query.query_id}))
+    logs, sink = expired.query.folder.parent, f"kafka:{expired.query.topic}"
+    accept(tmp_path, 0, "--decision-log", logs, "--without", sink)
     with expired.query.driver() as driver:
         assert driver.epoch(0, *expired.frames()).written is False
         assert driver.epoch(1, rows([{"value": b"next"}])).written is True
@@ -320,10 +328,3 @@ def commit_record(it: Expired) -> Path:
     records = sorted(it.query.folder.glob(f"{0:020d}-*.json"))
     (found,) = [path for path in records if json.loads(path.read_text())["decision"] == "commit"]
     return found
-
-
-def keep_as_decided(it: Expired, folder: Path) -> None:
-    """By the command, as docs/guarantees.md says."""
-    (folder / "metadata").write_text(json.dumps({"id": it.query.query_id}))
-    logs, sink = it.query.folder.parent, f"kafka:{it.query.topic}"
-    accept(folder, 0, "--decision-log", logs, "--without", sink)

@@ -14,7 +14,8 @@ import pytest
 from exactum.errors import ExactumError
 from exactum.local import LocalKafka
 from exactum.protocol.sink import TaskName, WriteOrder, Writer
-from tests.kit.crash.epochs import Crash, Driver, Moment, Query, crash, rows
+from exactum.testing import Crash
+from tests.kit.crash.epochs import Driver, Moment, Query, crash, rows
 from tests.kit.crash.oracle import check_at_rest, ongoing
 from tests.kit.kafka.broker import Broker
 from tests.kit.servers.kafka_cluster import KafkaCluster

@@ -28,6 +28,7 @@ from tests.kit.monitor.prometheus import (
     shortened,
 )
 from tests.kit.monitor.rule_cases import CASES, unit_tests
+from tests.kit.process_tree import signal_session
 from tests.kit.run.run_command import Command
 
 
@@ -135,7 +136,7 @@ def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed) -> None:
             judged = 'exactum_verdict{verdict=~"IN DOUBT|STALLED"} == 1'
             prometheus.until(lambda: prometheus.query(judged), "the verdict says so, too")
             seen.until(lambda: seen.badge() in ("IN DOUBT", "STALLED"), "decided and frozen")
-            run.signal_session(driver, signal.SIGKILL)
+            signal_session(driver, signal.SIGKILL)
             prometheus.until_firing("ExactumDown")
             assert prometheus.value("exactum_process_up") == 0
             prometheus.until_firing("ExactumExpired", "ExactumSalvaged")

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from exactum.ops.cli import main
 from exactum.ops.run.stopping import Signals
-from tests.kit.run.run_command import Command
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.process_tree import signal_session
+from tests.kit.run.run_command import command
 
 pytestmark = pytest.mark.slow
 
@@ -42,12 +42,6 @@ def in_a_terminal() -> Iterator[None]:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
-
-
-def command(folder: Path, program: str, *options: str, arguments: tuple[str, ...] = ()) -> Command:
-    script = folder / "app.py"
-    script.write_text(program)
-    return Command(folder, script, options, arguments)
 
 
 def lives(folder: Path) -> int:
@@ -207,8 +201,8 @@ def test_who_has_said_why_nobody_may_go_on_is_not_frozen(tmp_path: Path, wakes_u
         run.until(lambda: "another one runs it" in run.log, "it has said why")
         time.sleep(4)
         if wakes_up:
-            run.signal_session(run.pids()[0], signal.SIGCONT)
-        assert run.ends(60) == 3
+            signal_session(run.pids()[0], signal.SIGCONT)
+        assert run.ends() == 3
     assert "takes over" not in run.log
     assert not (tmp_path / "turn").exists()
 
@@ -262,29 +256,27 @@ os.kill(os.getpid(), 9)
     assert not (tmp_path / "left").exists()
 
 
-def test_a_script_without_exactum_is_ended_by_sigterm(tmp_path: Path) -> None:
-    """There is nothing to wait for: the script gets SIGTERM at once, and that is an orderly end."""
-    with command(tmp_path, "import time; print('ready', flush=True); time.sleep(60)") as run:
-        run.says("ready")
-        run.signal(signal.SIGTERM)
-        assert run.ends(40) == 0
-
-
-def test_a_script_without_queries_is_ended_by_sigterm(tmp_path: Path) -> None:
-    """The same where exactum is there, and no query runs yet."""
-    program = """
-import time
-import exactum
+WITH_EXACTUM = """
 from exactum.spark.supervised import process
-process.current().report_run("q")
-print("reported", flush=True)
-time.sleep(60)
+process.current().report_run("q")  # so the supervisor knows that exactum is there
 """
-    with command(tmp_path, program) as run:
-        run.says("reported")  # to the supervisor, who knows then that exactum is there
-        run.signal(signal.SIGINT)
-        assert run.ends(40) == 0
-    assert "no query to stop" in run.log
+
+
+@pytest.mark.parametrize(
+    ("program", "number"), [("", signal.SIGTERM), (WITH_EXACTUM, signal.SIGINT)]
+)
+def test_a_script_without_queries_is_ended_by_sigterm(
+    tmp_path: Path, program: str, number: int
+) -> None:
+    """There is nothing to wait for: the script gets SIGTERM at once, and that is an orderly end; where
+    exactum is not there, or no query runs yet.
+    """
+    waits = "import time\nprint('ready', flush=True)\ntime.sleep(1000)"
+    with command(tmp_path, f"{program}\n{waits}") as run:
+        run.says("ready")
+        run.signal(number)
+        assert run.ends() == 0
+    assert ("no query to stop" in run.log) is bool(program)
 
 
 @pytest.mark.deep
@@ -343,7 +335,7 @@ def test_a_second_signal(tmp_path: Path) -> None:
         run.signal(signal.SIGTERM)
         run.says("not yet")
         run.signal(signal.SIGTERM)
-        assert run.ends(40) == 1
+        assert run.ends() == 1
     assert "is killed" in run.log
 
 
@@ -363,7 +355,7 @@ def test_a_stop_while_nothing_runs(tmp_path: Path) -> None:
     with command(tmp_path, "raise SystemExit(1)", *options) as run:
         run.says("started again in 3600.0 s")
         run.signal(signal.SIGHUP)
-        assert run.ends(40) == 0
+        assert run.ends() == 0
 
 
 def test_the_script_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
@@ -380,21 +372,19 @@ time.sleep(400)
     with command(tmp_path, program, "--standby", "--standby-timeout", "60 s") as run:
         run.says("stands by")
         run.signal(signal.SIGKILL)
-        run.until_gone(run.pids()[1], 200)
+        run.until_gone(run.pids()[1])
         assert "exactum: This process stood by" in run.log and "Start exactum run again" in run.log
         assert "Traceback" not in run.log
-        for pid in run.pids():
-            run.signal_session(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("begins", ["import exactum", "from exactum.errors import Unavailable"])
 def test_a_script_without_queries_that_is_left_alone_ends(tmp_path: Path, begins: str) -> None:
     """The supervisor is killed while the script, which has only imported exactum, does something else."""
-    program = f"import time\n{begins}\ntime.sleep(0.5)\nprint('ready', flush=True)\ntime.sleep(300)"
+    program = f"import time\n{begins}\nprint('ready', flush=True)\ntime.sleep(1000)"
     with command(tmp_path, program) as run:
         run.says("ready")
         run.signal(signal.SIGKILL)
-        run.until_gone(run.pids()[0], WAIT_MAX_S)
+        run.until_gone(run.pids()[0])
     assert "exactum run is gone" in run.log
 
 

@@ -5,7 +5,7 @@ given times.
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import click
 import pytest
@@ -25,40 +25,22 @@ GAPS_S = st.lists(
 )
 
 
-def steady(low: float, high: float) -> float:
-    return 0.0
-
-
-def delays(restarts: Restarts, failures_s: Sequence[float]) -> list[float | None]:
-    """The delay after each failure, None where it gives up; nothing follows that."""
-    found: list[float | None] = []
-    for now_s in failures_s:
-        delay_s = restarts.failed(now_s)
-        if isinstance(delay_s, GiveUp):
-            assert "(--restart-attempts " in delay_s.reason
-            return [*found, None]
-        found.append(delay_s)
-    return found
-
-
-@pytest.mark.parametrize("attempts", [0, 1, 3])
-def test_so_many_restarts_in_a_row(attempts: int) -> None:
-    """With 0 the first failure is the last one."""
-    given = Restarts(2.5, 0.0, attempts)  # the longest delay is never below the first
-    assert delays(given, range(10)) == [2.5] * attempts + [None]
+def delays(restarts: Restarts, failures_s: Iterable[float]) -> list[float | GiveUp]:
+    return [restarts.failed(now_s) for now_s in failures_s]
 
 
 def test_flinks_defaults() -> None:
     """Without end; a delay from 1 s to 1 min that grows by half."""
-    assert delays(Restarts(uniform=steady), range(5)) == [1.0, 1.5, 2.25, 3.375, 5.0625]
-    assert delays(Restarts(uniform=steady), range(3000))[-1] == 60.0
+    without_jitter = Restarts(uniform=lambda low, high: 0.0)
+    found = delays(without_jitter, range(3000))
+    assert (found[:5], found[-1]) == ([1.0, 1.5, 2.25, 3.375, 5.0625], 60.0)
 
 
-@given(gaps_s=GAPS_S, attempts=st.none() | st.integers(1, 5))
+@given(gaps_s=GAPS_S, attempts=st.none() | st.integers(0, 5))
 def test_a_delay_stays_between_the_first_and_the_longest(
     gaps_s: list[int], attempts: int | None
 ) -> None:
-    """And it gives up only after so many failures in a row."""
+    """And it gives up only after so many failures in a row; with 0 the first one is the last."""
     restarts = Restarts(2, 30, attempts)
     now_s, in_a_row, started_s = 0.0, 0, None
     for gap_s in gaps_s:
@@ -68,6 +50,7 @@ def test_a_delay_stays_between_the_first_and_the_longest(
         delay_s = restarts.failed(now_s)
         assert isinstance(delay_s, GiveUp) == (attempts is not None and in_a_row >= attempts)
         if isinstance(delay_s, GiveUp):
+            assert f"(--restart-attempts {attempts})" in delay_s.reason
             return
         assert 2 <= delay_s <= 30
         in_a_row, started_s = in_a_row + 1, now_s + delay_s
@@ -161,11 +144,29 @@ def test_status_0_is_done() -> None:
     assert ending(0, long_ago, None, NOW_S) == ending(0, {}, None, NOW_S)
 
 
-@pytest.mark.parametrize("status", [1, 137, -signal.SIGKILL, -signal.SIGSEGV, -250])
-def test_a_death_without_a_word_is_followed_by_a_restart(status: int) -> None:
-    """Whatever the status or the signal."""
-    how = ending(status, {}, None, NOW_S)
-    assert how.meaning is Meaning.RESTART
+REFUSED = {"q": report(errors.SettingRefused, RELATED_S + 1)}
+FENCED = {"q": report(errors.Fenced)}
+
+
+@pytest.mark.parametrize(
+    ("status", "reports", "last", "meaning"),
+    [
+        # A death without a word.
+        *((status, {}, None, Meaning.RESTART) for status in (1, 137, -9, -signal.SIGSEGV, -250)),
+        # A script that goes on for long has dealt with the error, whatever status it exits with.
+        (1, REFUSED, None, Meaning.RESTART),
+        # Who cleans up for minutes and then raises the query's error ends with that.
+        (1, REFUSED, last_error("RuntimeError", "because", "q"), Meaning.HALT),
+        # Who was fenced just now does not take the query back, however the script ends then.
+        (1, FENCED, UNRELATED, Meaning.HALT),
+        (1, FENCED, None, Meaning.HALT),
+        (-signal.SIGKILL, FENCED, None, Meaning.HALT),
+    ],
+)
+def test_what_an_end_means(
+    status: int, reports: dict[str, Report], last: Report | None, meaning: Meaning
+) -> None:
+    assert ending(status, reports, last, NOW_S).meaning is meaning
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -198,29 +199,6 @@ def test_an_error_that_the_script_has_dealt_with_is_not_what_it_dies_of(
     assert last is None or how.error == "IndexError: list index out of range"
 
 
-def test_an_exit_long_after_an_error_is_another_matter() -> None:
-    """A script that goes on for long has dealt with the error, whatever status it exits with
-    later.
-    """
-    reports = {"q": report(errors.SettingRefused, RELATED_S + 1)}
-    assert ending(1, reports, None, NOW_S).meaning is Meaning.RESTART
-
-
-def test_a_carried_error_counts_however_late_it_comes() -> None:
-    """Who cleans up for minutes and then raises the query's error ends with that."""
-    reports = {"q": report(errors.SettingRefused, 600)}
-    how = ending(1, reports, last_error("RuntimeError", "because", "q"), NOW_S)
-    assert how.meaning is Meaning.HALT
-
-
-@pytest.mark.parametrize(("status", "last"), [(1, UNRELATED), (1, None), (-signal.SIGKILL, None)])
-def test_who_was_fenced_just_now_does_not_take_the_query_back(
-    status: int, last: Report | None
-) -> None:
-    """However the script ends then."""
-    assert ending(status, {"q": report(errors.Fenced)}, last, NOW_S).meaning is Meaning.HALT
-
-
 @pytest.mark.parametrize(
     ("status", "last", "of"),
     [
@@ -246,9 +224,3 @@ def test_whose_failure_it_is(status: int, last: Report | None, of: set[str] | No
     failed = {name for name, each in facts.stats.queries.items() if each.failed_starts}
     assert failed == (set("ab") if of is None else of)
     assert not any(each.is_running for each in facts.stats.queries.values())
-
-
-def test_a_signal_is_named() -> None:
-    """A person reads SIGKILL, not -9."""
-    assert "SIGKILL" in ending(-9, {}, None, NOW_S).text
-    assert "status 3" in ending(3, {}, None, NOW_S).text

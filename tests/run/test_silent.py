@@ -18,7 +18,7 @@ import pytest
 from exactum.ops.processes import members
 from exactum.ops.run.supervisor import SilenceTimeout
 from tests.kit.environment import ROOT
-from tests.kit.run.run_command import Command
+from tests.kit.run import run_command
 
 pytestmark = pytest.mark.slow
 
@@ -41,10 +41,8 @@ def completes():
 """
 
 
-def command(folder: Path, body: str, *options: str, before: str = "") -> Command:
-    script = folder / "app.py"
-    script.write_text(before + QUERY + body)
-    return Command(folder, script, options)
+def command(folder: Path, body: str, *options: str, before: str = "") -> run_command.Command:
+    return run_command.command(folder, before + QUERY + body, *options)
 
 
 WORKS = """
@@ -54,10 +52,29 @@ while not Path("done").exists():
 """
 
 
-def test_a_standby_that_is_frozen_does_not_get_the_turn(tmp_path: Path) -> None:
+FREEZES = """
+import os, signal
+from pathlib import Path
+if Path("first").exists() and not Path("frozen").exists():
+    Path("frozen").touch()
+    os.kill(os.getpid(), signal.SIGSTOP)
+Path("first").touch()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "is_there"),
+    [
+        pytest.param("", "waits-*", id="it stood by"),
+        pytest.param(FREEZES, "frozen", id="it has not said anything"),
+    ],
+)
+def test_a_standby_that_is_frozen_does_not_get_the_turn(
+    tmp_path: Path, before: str, is_there: str
+) -> None:
     """The script is started again instead, when the one that ran is dead."""
-    with command(tmp_path, WORKS, *STANDBY, "2 s") as run:
-        run.until(lambda: [*tmp_path.glob("waits-*")], "a standby waits")
+    with command(tmp_path, WORKS, *STANDBY, "2 s", before=before) as run:
+        run.until(lambda: [*tmp_path.glob(is_there)], "a standby is there")
         first, standby = run.pids()
         os.kill(standby, signal.SIGSTOP)
         time.sleep(3)
@@ -129,30 +146,6 @@ def test_a_frozen_process_that_does_not_die(tmp_path: Path) -> None:
             assert members(first)
         (tmp_path / "done").touch()
         assert run.ends() == 0
-
-
-FREEZES = """
-import os, signal
-from pathlib import Path
-if Path("first").exists() and not Path("frozen").exists():
-    Path("frozen").touch()
-    os.kill(os.getpid(), signal.SIGSTOP)
-Path("first").touch()
-"""
-
-
-def test_a_standby_that_freezes_before_it_has_said_anything(tmp_path: Path) -> None:
-    """It does not take over either: the script is started again."""
-    with command(tmp_path, WORKS, *STANDBY, "2 s", before=FREEZES) as run:
-        run.until((tmp_path / "frozen").exists, "a standby is frozen")
-        first, standby = run.pids()
-        time.sleep(3)
-        os.kill(first, signal.SIGKILL)
-        run.says(f"process {standby}, a standby, has not been heard of")
-        run.says("is started again in")
-        (tmp_path / "done").touch()
-        assert run.ends() == 0
-    assert "takes over" not in run.log
 
 
 JVM_IS_GONE = """

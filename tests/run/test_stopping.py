@@ -5,7 +5,6 @@ by its supervisor, and by SIGTERM to its Python, to the JVM above it, or to both
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,13 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from exactum.local import LocalKafka
 from exactum.spark.open_queries import Stoppable, open_queries
 from exactum.spark.supervised.process import stop_queries
-from tests.kit.environment import environment
+from tests.kit.kafka.broker import Broker
+from tests.kit.python import python
 from tests.kit.run.bare_command import BareCommand, spark_submit
-from tests.kit.run.run_command import Command, new_world
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.run.run_command import command, new_world
+from tests.kit.waiting import await_true
 
 
 def a_query(session: SparkSession, checkpoint: Path) -> StreamingQuery:
@@ -68,8 +67,7 @@ def test_queries_of_every_session_are_stopped(
 @pytest.mark.slow
 def test_no_run_begins_behind_a_dead_supervisor(tmp_path: Path) -> None:
     """It would fence what the next supervisor has started."""
-    script = tmp_path / "app.py"
-    script.write_text("""
+    script = """
 from pathlib import Path
 from exactum.errors import Unavailable
 from exactum.spark.supervised import process, standby
@@ -82,8 +80,8 @@ try:
 except Unavailable as error:
     Path("said.tmp").write_text(str(error))
     Path("said.tmp").rename("said")
-""")
-    with Command(tmp_path, script, ()) as run:
+"""
+    with command(tmp_path, script) as run:
         run.says("ready")
         run.signal(signal.SIGKILL)
         await_true((tmp_path / "said").exists, "the script has tried")
@@ -104,8 +102,7 @@ PYTHON = [sys.executable]
     ],
 )
 def test_a_query_stops_between_two_epochs(
-    kafka: LocalKafka,
-    topic: Callable[..., str],
+    broker: Broker,
     tmp_path: Path,
     words: Sequence[str] | Callable[[], Sequence[str]],
     status: int,
@@ -113,7 +110,7 @@ def test_a_query_stops_between_two_epochs(
     """A script that is never idle. Below spark-submit the JVM has the signal, as in a driver pod: it
     waits until the script has ended by itself.
     """
-    world = new_world(kafka.bootstrap_servers, topic, tmp_path, records=2000)
+    world = new_world(broker, tmp_path, records=2000)
     command = words() if callable(words) else words
     with world.reader() as reader:
         with world.run("busy", command, by=BareCommand, drain=False, max_offsets=4) as run:
@@ -170,7 +167,7 @@ def test_a_batch_that_is_too_slow_is_cut_off(tmp_path: Path, timeout: str, signa
             if number:
                 run.says("SIGTERM: the queries")  # two that nobody has handled yet are one
             run.signal(signal.SIGTERM)
-        run.until(lambda: run._process.poll() is not None, "it has ended")
+        await_true(lambda: not run.alive, "it has ended")
         assert run._process.returncode == -signal.SIGTERM
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*.json"))
 
@@ -183,13 +180,15 @@ from exactum.spark.run.termination import Termination
 signal.signal(signal.SIGTERM, Termination(60))
 if sys.argv[1] == "fork":
     open_queries.gates["run"] = None
+    reader, writer = os.pipe()
     pid = os.fork()
     if pid:
-        time.sleep(0.5)
+        os.read(reader, 1)  # a signal that comes within fork() is dropped by Python
         os.kill(pid, signal.SIGTERM)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         print(status, flush=True)
         os._exit(0)
+    os.write(writer, b"x")
 else:
     os.kill(os.getpid(), signal.SIGTERM)
 time.sleep(60)
@@ -199,13 +198,5 @@ time.sleep(60)
 @pytest.mark.parametrize(("case", "status"), [("fork", 0), ("idle", -signal.SIGTERM)])
 def test_who_has_no_query_ends_at_once(case: str, status: int) -> None:
     """A process that was forked from the script's, and a script whose queries are over."""
-    done = subprocess.run(
-        [sys.executable, "-c", HANDLERS, case],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_MAX_S,
-        check=False,
-    )
-    assert done.returncode == status, done.stderr
-    assert done.stdout == (f"{-signal.SIGTERM}\n" if case == "fork" else "")
+    said = python(HANDLERS, case, status=status).stdout
+    assert said == (f"{-signal.SIGTERM}\n" if case == "fork" else "")

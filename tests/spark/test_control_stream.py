@@ -435,7 +435,7 @@ def test_one_stream_in_two_queries(query: Any, rules: Rules, spark: Any, tmp_pat
     rules.write(limit=2)
     assert other.run(other.exactly_once(replace(other.sink, rows=quick), control=stream)) is None
     may_go_on.set()
-    assert first.awaitTermination(60)
+    assert first.awaitTermination(WAIT_MAX_S)
     assert shown == {"slow": 1, "quick": 2}
 
 

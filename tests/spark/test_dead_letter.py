@@ -35,29 +35,21 @@ def test_a_record_of_kafka_keeps_its_bytes_and_its_place() -> None:
     source.
     """
     letters = dead_letters(Rejection(FROM_KAFKA, ("too long", "null")), "postgres:totals", COLUMNS)
+    both = {"sink": "postgres:totals", "source_topic": "orders", "source_timestamp": WHEN}
+    places = [
+        {"source_partition": 3, "source_offset": 17},
+        {"source_partition": 4, "source_offset": 18},
+    ]
     assert letters.to_pylist() == [
         {
+            **both,
+            **places[0],
             "key": b"k",
             "value": b"\xff\x00",
-            "sink": "postgres:totals",
             "error": "too long",
-            "source_topic": "orders",
-            "source_partition": 3,
-            "source_offset": 17,
-            "source_timestamp": WHEN,
             "row_json": ROWS[0],
         },
-        {
-            "key": None,
-            "value": None,
-            "sink": "postgres:totals",
-            "error": "null",
-            "source_topic": "orders",
-            "source_partition": 4,
-            "source_offset": 18,
-            "source_timestamp": WHEN,
-            "row_json": ROWS[1],
-        },
+        {**both, **places[1], "key": None, "value": None, "error": "null", "row_json": ROWS[1]},
     ]
 
 

@@ -12,15 +12,15 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from kafka.admin import KafkaAdminClient
 
 import exactum
 from exactum import events
 from exactum.checkpoint.layout import STAGING
-from exactum.protocol.model import new_incarnation
-from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, Sink, TaskName, WriteOrder
+from exactum.protocol.sink import DEAD_LETTERS, Sink
 from exactum.storage.folder import Folder
+from tests.kit.crash.oracle import ongoing
 from tests.kit.kafka.broker import Broker
+from tests.kit.opened_sink import OpenedSink
 from tests.kit.query_record import newest, on_file
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.folder_sink import FolderSink
@@ -35,12 +35,8 @@ def leave_open(query: Any, sink: Sink, columns: Any, rows: Any) -> None:
     """As a run of the query whose driver and task were killed before the decision."""
     query_id = json.loads((query.checkpoint / "metadata").read_text())["id"]
     staging = Folder(os.path.realpath(query.checkpoint / STAGING))
-    run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE, staging)
-    opened = sink.open(run, sink.name, columns)
-    writer = opened.writers.open(WriteOrder(run, 1, 0, 1), TaskName(0, 0, 0))
-    writer.write(rows)
-    assert writer.prepare() is not None
-    opened.participant.close()
+    with OpenedSink(sink, columns, query_id=query_id, staging=staging) as killed:
+        assert killed.prepare(rows, batch_id=1)
 
 
 @pytest.fixture
@@ -105,21 +101,11 @@ def test_a_kafka_sink_that_was_replaced(query: Any, broker: Broker, tmp_path: Pa
     leave_open(
         query, sink(old, "one"), (("value", "string"),), pa.record_batch({"value": ["lost"]})
     )
-    assert open_transactions(broker, "one/") == 1
+    assert len(ongoing(broker.servers, "one/")) == 1
     query.give(2)
     assert query.run(query.exactly_once(sink(new, "two"))) is None
-    assert open_transactions(broker, "one/") == 0
+    assert ongoing(broker.servers, "one/") == []
     assert [e.participant for e in query.seen(events.LeftoversSwept)] == [f"kafka:{old}"]
-
-
-def open_transactions(broker: Broker, prefix: str) -> int:
-    admin = KafkaAdminClient(bootstrap_servers=broker.servers)
-    try:
-        listed = admin.list_transactions()
-    finally:
-        admin.close()
-    each = [t for found in listed.values() for t in found]
-    return sum(t.transactional_id.startswith(prefix) and t.state.value == "Ongoing" for t in each)
 
 
 @pytest.mark.deep

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import exactum
 from exactum import errors, events
 from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
+from tests.kit.python import python
 from tests.kit.spark.folder_sink import FolderSink, arm, disarm, rows
 from tests.kit.transactions.operator import invoke
 from tests.kit.waiting import WAIT_MAX_S
@@ -260,7 +260,6 @@ into_a_topic_and_files(exactum.local_session("load", master="local[2]"), *places
 """
 
 
-@pytest.mark.timeout(6 * WAIT_MAX_S)
 @pytest.mark.parametrize(
     "deaths",
     [
@@ -276,8 +275,7 @@ def test_killed_into_a_topic_and_files(
     """
     places = broker.servers, broker.topic(), str(tmp_path)
     for dies in deaths:
-        command = [sys.executable, "-c", JOB, *places, dies]
-        assert subprocess.run(command, timeout=2 * WAIT_MAX_S, check=False).returncode == -9
+        python(JOB, *places, dies, status=-signal.SIGKILL)
     assert not into_a_topic_and_files(spark, *places), "it was decided"
     keys = Counter(record.key.decode() for record in broker.read(places[1]))
     files = [path for path in (tmp_path / "out").glob("*.json") if path.is_file()]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -27,6 +28,7 @@ from tests.kit.spark.folder_sink import FolderSink, arm, disarm
 
 GUARANTEES = (exactum.exactly_once, exactum.at_least_once, exactum.at_most_once)
 KAFKA = exactum.KafkaSink("out", bootstrap_servers="localhost:9092")
+VIEW = exactum.KafkaSink("rejected", bootstrap_servers="h:1", rows=lambda batch: batch)
 
 
 # ---- the call forgotten --------------------------------------------------------------------------
@@ -98,6 +100,7 @@ def test_what_is_no_sink(guarantee: Any, arguments: Any, code: str, fact: str) -
     [
         ({"dead_letters": "rejected"}, "SINKS_WANTED", "'rejected' (str)"),
         ({"dead_letters": KAFKA}, "SINK_TWICE", repr(KAFKA)),
+        ({"dead_letters": VIEW}, "DEAD_LETTERS_VIEW", "rows="),
         ({"decision_log": 7}, "DECISION_LOG_ARGUMENT", "decision_log=7"),
         ({"decision_log": ""}, "DECISION_LOG_ARGUMENT", "decision_log=''"),
         ({"decision_log": SlotLog}, "DECISION_LOG_ARGUMENT", "SlotLog"),
@@ -273,13 +276,6 @@ def test_the_number_of_another_batch(query: Any) -> None:
     assert query.values() == [1, 2]
 
 
-def test_rows_of_the_dead_letters() -> None:
-    """A sink of dead letters takes all of them: a view of its own would be ignored."""
-    letters = exactum.KafkaSink("rejected", bootstrap_servers="h:1", rows=lambda batch: batch)
-    with raised(SettingRefused, "DEAD_LETTERS_VIEW", "dead_letters=", "rows="):
-        exactum.exactly_once(KAFKA, dead_letters=letters)
-
-
 @pytest.mark.spark
 def test_calls_at_the_same_time(query: Any) -> None:
     """Of two calls at once for a batch one is refused, and its rows are not taken for written."""
@@ -332,21 +328,12 @@ def test_two_queries_with_one_decision_log_object(query: Any, tmp_path: Path) ->
     query.give(1)
     records: dict[tuple[int, int], Any] = {}
 
-    class Careless:
-        """A log as a user may write it, which forgets that there may be several queries."""
-
-        def read(self, batch_id: int) -> list[Any]:
-            return [record for (batch, _), record in sorted(records.items()) if batch == batch_id]
-
-        def decide(self, record: Any) -> Any:
-            return records.setdefault((record.epoch.batch_id, record.attempt), record)
-
-        def prune(self, below_batch_id: int) -> int:
-            return 0
-
-        def close(self) -> None: ...
-
-    shared = Careless()
+    shared = SimpleNamespace(  # which forgets that there may be several queries
+        read=lambda batch_id: [r for (batch, _), r in sorted(records.items()) if batch == batch_id],
+        decide=lambda r: records.setdefault((r.epoch.batch_id, r.attempt), r),
+        prune=lambda below_batch_id: 0,
+        close=lambda: None,
+    )
     assert query.run(query.exactly_once(decision_log=shared)) is None
     query.checkpoint = tmp_path / "second"
     text = query.run(query.exactly_once(decision_log=shared))

@@ -24,23 +24,6 @@ from tests.kit.spark.run_begin import run_at
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("place", [None, "", "  ", 7, b"/data"], ids=repr)
-def test_a_checkpoint_that_is_no_place(query: Any, place: Any) -> None:
-    """Without one a restart would find nothing."""
-    rows = query.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-    writer = rows.writeStream
-    with raised(errors.SettingRefused, "START_ARGUMENT", f"checkpoint={place!r}"):
-        query.exactly_once().start(writer, checkpoint=place)
-
-
-def test_another_checkpoint_than_the_platform_s(query: Any, tmp_path: Path) -> None:
-    """What a platform starts must have the checkpoint that exactum was told of."""
-    query.give(1)
-    text = query.run(query.exactly_once().for_each_batch(checkpoint=tmp_path / "other"))
-    check_query_error(text, errors.SettingRefused, "CHECKPOINT_OTHER", str(tmp_path / "other"))
-    assert query.values() == []
-
-
 def test_async_progress_tracking(query: Any) -> None:
     """Spark itself refuses it for foreachBatch, at start; with Spark's check switched off,
     exactum does.
@@ -61,14 +44,6 @@ def test_async_progress_tracking(query: Any) -> None:
         )
     assert not query.spark.streams.active
     assert query.values() == []
-
-
-def test_continuous_and_real_time_triggers(query: Any) -> None:
-    """Spark itself refuses both for foreachBatch, at start."""
-    with pytest.raises(PySparkException, match="not supported with continuous trigger"):
-        query.start(query.exactly_once(), continuous="1 second")
-    with pytest.raises(Exception, match=r"(?i)real.?time"):
-        query.start(query.exactly_once(), realTime="5 minutes", mode="update")
 
 
 @pytest.mark.parametrize("trigger", ["ContinuousTrigger(1000)", "RealTimeTrigger(300000)"])
@@ -150,22 +125,6 @@ def test_a_decision_log_that_does_not_fit(tmp_path: Path) -> None:
     with raised(errors.CheckpointRefused, "DECISION_LOG_WANTED", "decision_log="):
         open_log(run_at("hdfs://node/checkpoints/orders"), None)
     assert open_log(run_at("hdfs://node/checkpoints/orders"), tmp_path) is not None
-
-
-def test_other_source_offsets_than_on_record(query: Any, tmp_path: Path) -> None:
-    """A checkpoint whose offsets of a decided batch were changed is refused; nothing is written."""
-    query.give(1)
-    query.give(2)
-    assert query.run(query.exactly_once()) is None
-    query.forget_last_commit()
-    offsets = query.checkpoint / "offsets" / "1"
-    lines = offsets.read_text().splitlines()
-    lines[2] = '{"logOffset":0}'
-    offsets.write_text("\n".join(lines))
-    (query.checkpoint / "offsets" / ".1.crc").unlink()
-    text = query.run(query.exactly_once())
-    check_query_error(text, errors.CheckpointRefused, "OFFSETS_DIFFER", "epoch 1")
-    assert query.values() == [1, 2]
 
 
 def test_a_checkpoint_with_the_metadata_of_another_query(query: Any, tmp_path: Path) -> None:

@@ -4,51 +4,37 @@ names.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyspark
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from exactum.errors import CheckpointRefused
+from exactum.spark.settings import PROVIDER, ROCKSDB
 from tests.kit.errors import check_query_error
-
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("settings_put_back")]
-
-ROCKS_DB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+from tests.kit.spark.query import Query, summed
+from tests.kit.spark.torn_stream import of_format_2
 
 
-def counted(frame: DataFrame) -> DataFrame:
-    return frame.groupBy("k").count().withColumnRenamed("count", "v")
-
-
-@pytest.fixture
-def query(query: Any, spark: SparkSession) -> Any:
-    """Its state in RocksDB; a path with a blank is none to Spark's repartition."""
-    query.checkpoint = query.checkpoint.parent / "checkpoint"
-    spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKS_DB)
-    return query
-
-
-def repartition(spark: SparkSession, query: Any, partitions: int) -> None:
-    """In a session of its own, which has the format that the checkpoint has (docs/state.md)."""
-    own: Any = spark.newSession()
-    own.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
-    manager = own._streamingCheckpointManager
-    manager.repartition(str(query.checkpoint), partitions, enforce_exactly_once_sink=True)
-
-
-def test_the_query_goes_on_once_that_is_accepted(query: Any, spark: SparkSession) -> None:
+@pytest.mark.spark
+@pytest.mark.usefixtures("settings_put_back")
+def test_the_query_goes_on_once_that_is_accepted(query: Query, spark: SparkSession) -> None:
     """With its state, and with decisions that are compared as before."""
     assert pyspark.__version__ >= "4.2", "in which repartition came"
+    spark.conf.set(PROVIDER, ROCKSDB)
+    query.checkpoint = query.checkpoint.parent / "checkpoint"  # to repartition a blank is no path
+    run = partial(query.run, query.exactly_once(), transform=summed, mode="update")
     query.give(1, 2)
-    assert query.run(query.exactly_once(), transform=counted, mode="update") is None
-    repartition(spark, query, 3)
+    assert run() is None
+    own: Any = of_format_2(spark)
+    manager = own._streamingCheckpointManager
+    manager.repartition(str(query.checkpoint), 3, enforce_exactly_once_sink=True)
     query.give(3)
-    text = query.run(query.exactly_once(), transform=counted, mode="update")
-    check_query_error(text, CheckpointRefused, "ENDS_DIFFER", "exactum accept", "--batch 2")
+    check_query_error(run(), CheckpointRefused, "ENDS_DIFFER", "exactum accept", "--batch 2")
     query.accept(2)
     for _ in range(2):
-        assert query.run(query.exactly_once(), transform=counted, mode="update") is None
+        assert run() is None
         query.give(5)
-    assert query.values() == [1, 1, 2, 3]
+    assert query.values() == [1, 2, 4, 9]

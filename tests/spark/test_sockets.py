@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from exactum.spark.runtime import sockets
-from tests.kit.environment import environment
+from tests.kit.python import python
 
 
 def test_workers_use_it(spark: SparkSession) -> None:
@@ -57,8 +55,7 @@ print(folder, oct(os.stat(folder).st_mode))
 
 def test_nobody_else_may_enter_and_nothing_stays() -> None:
     """Somebody who made the folder first could listen in it: it is new for each process."""
-    run = [sys.executable, "-c", CHILD]
-    two = [subprocess.check_output(run, text=True, env=environment()).split() for _ in range(2)]
+    two = [python(CHILD).stdout.split() for _ in range(2)]
     assert len({folder for folder, _ in two}) == 2
     for folder, mode in two:
         assert mode.endswith("700") and not Path(folder).exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from exactum.protocol.sink import OpenSink, QueryRun
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.spark.folder_sink import FolderSink, arm
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.waiting import await_true
 
 pytestmark = pytest.mark.spark
 
@@ -111,9 +110,7 @@ def test_stop_waits_for_the_batch_at_hand(query: Any) -> None:
     query.give(2)
     running = query.start(query.exactly_once(), processingTime="0 seconds")
     await_true(lambda: query.seen(events.EpochBegan), "a batch is at work")
-    stopping = threading.Thread(target=running.stop)
-    stopping.start()
-    stopping.join(WAIT_MAX_S)
+    running.stop()
     assert not running.isActive and running.exception() is None
     done = len(query.seen(events.EpochCompleted))
     assert done == len(query.seen(events.EpochBegan)) >= 1
@@ -142,10 +139,16 @@ def test_a_writer_that_has_it_already(numbers: DataFrame, tmp_path: Path, has: s
         once.start(writer, checkpoint=tmp_path)
 
 
-def test_a_shells_word_for_the_home_folder(numbers: DataFrame, tmp_path: Path) -> None:
-    """It would be a folder of this name below wherever the program runs."""
-    with raised(errors.SettingRefused, "START_ARGUMENT", "checkpoint", "~"):
-        exactum.exactly_once(FolderSink(str(tmp_path))).start(numbers.writeStream, checkpoint="~/c")
+@pytest.mark.parametrize("place", [None, "", "  ", 7, b"/data", "~/c"], ids=repr)
+def test_a_checkpoint_that_is_no_place(numbers: DataFrame, tmp_path: Path, place: Any) -> None:
+    """A restart would find nothing; a shell's word for the home folder would be a folder of this name
+    below wherever the program runs.
+    """
+    with raised(errors.SettingRefused, "START_ARGUMENT", f"checkpoint={place!r}"):
+        exactum.exactly_once(FolderSink(str(tmp_path))).start(numbers.writeStream, checkpoint=place)
+
+
+def test_a_decision_log_below_a_shells_home_folder(tmp_path: Path) -> None:
     with raised(errors.SettingRefused, "DECISION_LOG_ARGUMENT", "decision_log", "~"):
         exactum.exactly_once(FolderSink(str(tmp_path)), decision_log="~/log")
 

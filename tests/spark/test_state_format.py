@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from exactum.spark.settings import CHANGELOG, FORMAT, PROVIDER
+from tests.kit.spark.commit_log import notes
 from tests.kit.spark.query import summed
 from tests.kit.spark.torn_stream import FORMAT_1, FORMAT_2, IN_MEMORY, configured
 
@@ -27,8 +28,7 @@ def run(query: Any, value: int, function: Any = None) -> None:
 
 def formats(query: Any) -> set[str]:
     """Of all micro-batches in Spark's commit log."""
-    logged = [path for path in (query.checkpoint / "commits").iterdir() if path.name.isdigit()]
-    return {path.read_text().partition("\n")[0] for path in logged}
+    return {note.read_text().partition("\n")[0] for note in notes(query.checkpoint)}
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum import errors
-from exactum.protocol.sink import Scope
-from exactum.sinks.staging import Staging
 from exactum.spark.run.run_start import RunStart
-from exactum.spark.table_sink import SparkTableTarget
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.opened_sink import OpenedSink
@@ -194,18 +191,6 @@ def test_the_weaker_guarantees(query: Any, table: Table) -> None:
         query.give(value)
         assert query.run(guarantee(table.sink())) is None
     assert table.values() == [1, 2]
-
-
-def test_a_process_without_spark_says_so(
-    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As an operator's command is one."""
-    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
-    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
-    staging = Staging(Folder(tmp_path), Scope("q", "table"))
-    target = SparkTableTarget(staging, "", table.write, None)
-    with raised(errors.Unavailable, "Start the query"):
-        target._hand_over(["x"], exactum.TableTransaction("a", 0))
 
 
 def versions_said(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -42,25 +42,6 @@ def told(rows: DataFrame, value: Any) -> DataFrame:
     return rows.withColumn("value", value).groupBy("key").agg(pairs.alias("all"))
 
 
-def agree(stream: Stream) -> None:
-    said: dict[int, set[Any]] = defaultdict(set)
-    for line in stream.output():
-        for one in json.loads(line)["all"]:
-            said[one["number"]].add(one["value"])
-    assert len(said) == 6 * EPOCHS
-    assert {number: values for number, values in said.items() if len(values) > 1} == {}
-
-
-def two_lives(spark: SparkSession, folder: Path, make: Any, mode: str, life: Path) -> Stream:
-    stream = Stream(spark, folder / "torn", make, mode)
-    life.write_text("1")
-    stream.live(DIES_AT)
-    life.write_text("2")
-    stream.live()
-    assert stream.kept()
-    return stream
-
-
 @pytest.mark.parametrize(
     "kind",
     [
@@ -71,5 +52,15 @@ def two_lives(spark: SparkSession, folder: Path, make: Any, mode: str, life: Pat
 )
 def test_what_was_said_stays(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
     life = tmp_path / "life"
-    stream = two_lives(spark, tmp_path, lambda rows: told(rows, kind(life)), "update", life)
-    agree(stream)
+    stream = Stream(spark, tmp_path / "torn", lambda rows: told(rows, kind(life)), "update")
+    life.write_text("1")
+    stream.live(DIES_AT)
+    life.write_text("2")
+    stream.live()
+    assert stream.kept()
+    said: dict[int, set[Any]] = defaultdict(set)
+    for line in stream.output():
+        for one in json.loads(line)["all"]:
+            said[one["number"]].add(one["value"])
+    assert len(said) == 6 * EPOCHS
+    assert {number: values for number, values in said.items() if len(values) > 1} == {}

@@ -81,35 +81,6 @@ def run(*writers: Recorder, source: Iterator[Any]) -> list[pa.RecordBatch]:
     return list(WriteTask(named, RUN).on_behalf_of(ORDER, source))
 
 
-def test_all_writers_get_all_batches_and_prepare() -> None:
-    """One row comes out, with what was prepared."""
-    one, two = Recorder(), Recorder()
-    (out,) = run(one, two, source=batches(2, 3))
-    assert one.calls == two.calls == ["open", "write", "write", "prepare"]
-    assert out.schema.names == ["prepared"]
-    assert out.num_rows == 1
-    assert prepared_of(out["prepared"][0].as_py()) == [PREPARED, PREPARED]
-
-
-def test_an_empty_partition_opens_nothing() -> None:
-    """No rows: no writer, no transaction, no output."""
-    writer = Recorder()
-    assert run(writer, source=batches(0, 0)) == []
-    assert writer.calls == []
-
-
-def test_refused_rows_go_to_the_dead_letters() -> None:
-    """They get a writer of their own when the first one comes, which prepares with the others."""
-    one, two, dead = Recorder(), Recorder(refuses=("v=0 may not be",)), Recorder()
-    plan = DeadLetterPlan(dead, ("value", "sink", "error"))
-    (out,) = WriteTask((("w0", one), ("w1", two)), RUN, plan).on_behalf_of(ORDER, batches(2, 3))
-    assert dead.calls == ["open", "write", "write", "prepare"]
-    assert dead.batches[0].to_pylist() == [
-        {"value": b'{"v":0}', "sink": "w1", "error": "v=0 may not be"}
-    ]
-    assert len(prepared_of(out["prepared"][0].as_py())) == 3
-
-
 @pytest.mark.parametrize(
     ("sink", "dead", "facts"),
     [

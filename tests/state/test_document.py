@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,8 @@ from tests.kit.crash import oracle
 from tests.kit.docs.code import blocks
 from tests.kit.docs.program import ran, replaced
 from tests.kit.kafka.broker import Broker
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.python import python
+from tests.kit.waiting import await_true
 
 DOCUMENT = Path(__file__).parents[2] / "docs/state.md"
 
@@ -111,6 +110,6 @@ def test_the_examples_of_the_document(spark: SparkSession, broker: Broker, tmp_p
         f"import exactum\n\nSINKS = [exactum.KafkaSink({out!r}, bootstrap_servers={broker.servers!r})]\n"
     )
     arguments = [program, *programs[1:], moved, f"{sinks}:SINKS"]
-    subprocess.run([sys.executable, "-c", TYPED, *arguments], check=True, timeout=WAIT_MAX_S)
+    python(TYPED, *arguments)
     assert written() == [("a", "3"), ("a", "7"), ("b", "10")]
     assert len(list(moved.glob("state/0/*/"))) >= 12

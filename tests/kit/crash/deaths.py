@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -221,27 +222,20 @@ class FaultyLog:
     """The decision log, made when first used: the query has its id by then."""
 
     def __init__(self, make: Callable[[], DecisionLog], faults: Faults) -> None:
-        self._make = make
-        self._made: DecisionLog | None = None
+        self._inner = cache(make)
         self._faults = faults
 
-    @property
-    def _inner(self) -> DecisionLog:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
-
     def read(self, batch_id: int) -> Sequence[DecisionRecord]:
-        return self._faults.around("read", lambda: self._inner.read(batch_id))
+        return self._faults.around("read", lambda: self._inner().read(batch_id))
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:
-        return self._faults.around("decide", lambda: self._inner.decide(record))
+        return self._faults.around("decide", lambda: self._inner().decide(record))
 
     def log_id(self) -> str | None:
-        return PermitLog(self._inner).log_id()
+        return PermitLog(self._inner()).log_id()
 
     def prune(self, below_batch_id: int) -> int:
-        return self._inner.prune(below_batch_id)
+        return self._inner().prune(below_batch_id)
 
     def close(self) -> None:
-        self._inner.close()
+        self._inner().close()

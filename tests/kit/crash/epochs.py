@@ -24,8 +24,9 @@ from exactum.events import Event
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Completed, PreparedTransaction, SourceOffsets, new_incarnation
-from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from exactum.protocol.sink import Guarantee, QueryRun, WriteOrder
 from exactum.storage.folder import Folder
+from exactum.testing import Crash, TaskJob
 from tests.kit.crash import oracle
 from tests.kit.crash.deaths import Faults, FaultyLog, FaultySink
 from tests.kit.waiting import WAIT_MAX_S
@@ -35,10 +36,6 @@ Moment = tuple[str, str] | tuple[str, str, int]
 """(step, "before" or "after" or "half", at which time it comes), as in ``deaths``; the first if
 not said.
 """
-
-
-class Crash(BaseException):
-    """This incarnation is dead."""
 
 
 def crash() -> None:
@@ -123,13 +120,13 @@ class Driver:
         )
         self._query = query
         self.events: list[Event] = []
-        self.prepared: list[PreparedTransaction] = []
+        self.prepared: Sequence[PreparedTransaction] = ()
         self._moments = moments
-        self._opened = FaultySink(sink, moments).open(self.run, sink.name)
-        self.writers = self._opened.writers
+        opened = FaultySink(sink, moments).open(self.run, sink.name)
+        self.writers = opened.writers
         log = FaultyLog(lambda: SlotLog(Folder(query.folder), query.query_id), moments)
         self._coordinator = Coordinator(
-            self.run, [self._opened.participant], log, on_event=self.events.append
+            self.run, [opened.participant], log, on_event=self.events.append
         )
 
     def __enter__(self) -> Driver:
@@ -140,24 +137,12 @@ class Driver:
 
     def epoch(self, batch_id: int, *tasks: pa.RecordBatch) -> Completed:
         """Run one epoch; each record batch is one task."""
+        job = TaskJob(self.writers, [[rows] for rows in tasks], around=self._moments.around)
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             self._query.runs = max(self._query.runs, self.run.number)  # on record by now
-            prepared: list[PreparedTransaction] = []
-            for number, rows in enumerate(tasks):
-                writer = self._opened.writers.open(order, TaskName(number, 0, 0))
-                try:
-                    writer.write(rows)
-                    self._moments.strike("write", "after")
-                    one = writer.prepare()
-                except Exception:
-                    writer.abort()
-                    raise
-                if one is not None:
-                    prepared.append(one)
-            self.prepared = prepared
-            self._moments.strike("prepare", "after")
-            return prepared
+            self.prepared = job(order)
+            return self.prepared
 
         return self._coordinator.run(batch_id, SourceOffsets(), write)
 
@@ -166,25 +151,18 @@ class Driver:
         return [type(event).__name__ for event in self.events]
 
 
+RECORD = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("partition", pa.int32()),
+    ]
+)
+
+
 def rows(values: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     """Records as a task gets them: dictionaries with ``value`` and, optionally, key, headers,
     partition.
     """
-    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([v.get("key") for v in values], pa.binary()),
-            pa.array([v["value"] for v in values], pa.binary()),
-            pa.array(
-                [
-                    None
-                    if "headers" not in v
-                    else [{"key": k, "value": w} for k, w in v["headers"]]
-                    for v in values
-                ],
-                headers,
-            ),
-            pa.array([v.get("partition") for v in values], pa.int32()),
-        ],
-        names=["key", "value", "headers", "partition"],
-    )
+    return pa.RecordBatch.from_pylist(list(values), RECORD)

@@ -30,6 +30,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka.admin import KafkaAdminClient
 
+from tests.kit.spark.commit_log import last_batch
 from tests.kit.waiting import WAIT_MAX_S
 
 REST_TIMEOUT_S = WAIT_MAX_S
@@ -70,8 +71,8 @@ class Input:
     positions: dict[Position, tuple[str, str]] = field(default_factory=dict)
     count: int = 0
 
-    def produce(self, bootstrap_servers: str, count: int, *, keys: int = 10) -> None:
-        """Append ``count`` numbered records, spread over ``keys`` keys."""
+    def produce(self, bootstrap_servers: str, count: int) -> None:
+        """Append ``count`` numbered records, spread over ten keys."""
         producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -81,7 +82,7 @@ class Input:
             }
         )
         for number in range(self.count, self.count + count):
-            key, value = f"k{number % keys}", f"n{number:06d}"
+            key, value = f"k{number % 10}", f"n{number:06d}"
             self.values[key].append(value)
 
             def delivered(
@@ -93,7 +94,7 @@ class Input:
 
             producer.produce(self.topic, value, key, on_delivery=delivered)
         if producer.flush(WAIT_MAX_S):
-            raise OracleFailure("the input could not be produced within 30 s")
+            raise OracleFailure("the input could not be produced")
         self.count += count
 
     def upper(self) -> dict[str, list[str]]:
@@ -156,15 +157,14 @@ class CommittedReader(threading.Thread):
                 self.broken = str(error)  # a record that was there once is there no more
                 return
 
-    def caught_up(self, timeout_s: float = WAIT_MAX_S) -> list[Seen]:
+    def caught_up(self) -> list[Seen]:
         """Everything seen, once all that is readable at the time of the call was read."""
         targets = end_offsets(self._servers, self._topics, committed=True)
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + WAIT_MAX_S
         while any(self._positions[p] < end for p, end in targets.items()):
             if self.broken or time.monotonic() > deadline or not self.is_alive():
                 raise OracleFailure(
-                    f"the reader is at {dict(self._positions)} after {timeout_s:.0f} s, of "
-                    f"{targets}: {self.broken}"
+                    f"the reader is at {dict(self._positions)} of {targets}: {self.broken}"
                 )
             time.sleep(0.01)
         return list(self.seen)
@@ -213,9 +213,14 @@ def end_offsets(
 
 def ongoing(bootstrap_servers: str, part: str) -> list[str]:
     """Transactional ids that contain ``part`` and have an open transaction."""
+    return known(bootstrap_servers, part, ["Ongoing"])
+
+
+def known(bootstrap_servers: str, part: str, states: Sequence[str] = ()) -> list[str]:
+    """Transactional ids that contain ``part``, in these states or in any."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
     try:
-        listed = admin.list_transactions(state_filters=["Ongoing"])
+        listed = admin.list_transactions(state_filters=states or None)
     finally:
         admin.close()
     return sorted(
@@ -326,8 +331,7 @@ class Checkpoint:
 
     def finished(self) -> int:
         """The last batch in Spark's commit log, -1 if there is none."""
-        names = [path.name for path in (self.folder / "commits").glob("*")]
-        return max((int(name) for name in names if name.isdigit()), default=-1)
+        return last_batch(self.folder)
 
     def decided(self) -> int:
         """The last batch with a recorded COMMIT, -1 if there is none. A record that is torn says

@@ -5,9 +5,9 @@ targets of a bank are in ``tests.kit.targets.bank``, those into tables of a lake
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,10 +16,9 @@ import exactum
 from tests.kit.source.in_columns import in_columns
 from tests.kit.spark.each_batch import around_each_batch
 from tests.kit.spark.files import stream_of
+from tests.kit.waiting import await_true
 
 Spec = Mapping[str, Any]
-EPOCH_S = 0.8
-"""As long as it takes to make a snapshot of state beside the epochs."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +107,15 @@ def rows_of_files(spark: SparkSession, spec: Spec) -> Query:
 
 
 def sums_of_files(spark: SparkSession, spec: Spec) -> Query:
-    """By key, with time to make snapshots of them."""
+    """By key. Once two batches are done, there is a snapshot of them."""
+    state = Path(spec["checkpoint"], "state")
 
-    def slowly(write: Callable[[], None], frame: DataFrame, batch_id: int) -> None:
+    def with_snapshots(write: Callable[[], None], frame: DataFrame, batch_id: int) -> None:
         write()
-        time.sleep(EPOCH_S)
+        if batch_id > 2:
+            await_true(lambda: any(state.rglob("*.zip")), "a snapshot of the state")
 
-    around_each_batch(slowly)
+    around_each_batch(with_snapshots)
     plain = rows_of_files(spark, spec)
     sums = plain.frame.groupBy("key").sum("number").toDF("key", "number")
     return Query(sums, plain.sinks, "update", plain.settings)

@@ -12,27 +12,14 @@ from exactum.spark.settings import is_one_process
 from exactum.spark.startup import class_archive
 from tests.kit.run.run_command import SESSION, Command
 from tests.kit.standalone.machines import SPARK_HOME
-from tests.kit.waiting import WAIT_MAX_S
 
 
 class BareCommand(Command):
     """``options`` are the words before the script."""
 
     @staticmethod
-    def words(
-        script: Path, options: Sequence[str], arguments: Sequence[str], program: Sequence[str]
-    ) -> Sequence[object]:
+    def words(script: Path, options: Sequence[str], arguments: Sequence[str]) -> Sequence[object]:
         return [*options, script, *arguments]
-
-    def ends(self, timeout_s: float = WAIT_MAX_S) -> int:
-        """See the base class. The JVM of a plain script ends after it."""
-        self.until(lambda: self._process.poll() is not None, "it has ended", timeout_s)
-        self.until_gone(self._process.pid, timeout_s)
-        return super().ends(timeout_s)
-
-    def pids(self) -> list[int]:
-        """See the base class."""
-        return [self._process.pid]
 
 
 SETTINGS = {name: value for name, value in SESSION.items() if name != "master"}

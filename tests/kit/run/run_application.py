@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ def on_event(event: exactum.events.Event) -> None:
     global seen
     name = type(event).__name__
     with open(play["events"], "a") as file:
-        line = {"pid": os.getpid(), "at_s": time.time(), "event": name, "batch_id": event.batch_id}
+        line = {"pid": os.getpid(), "event": name, "batch_id": event.batch_id}
         file.write(json.dumps(line) + "\n")
     if name == death.get("event"):
         seen += 1

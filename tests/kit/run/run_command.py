@@ -7,9 +7,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +17,11 @@ from exactum.ops.processes import members
 from tests.kit.crash import oracle
 from tests.kit.crash.jobs import Topics
 from tests.kit.environment import environment
+from tests.kit.kafka.broker import Broker
 from tests.kit.process_tree import ProcessTree, signal_session
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import await_true
 
 HERE = Path(__file__).parent
-EXACTUM = ("-m", "exactum.ops.cli")
 SESSION: Mapping[str, Any] = {
     "master": "local[2]",
     "spark.sql.shuffle.partitions": 2,
@@ -43,35 +41,23 @@ class Command(ProcessTree):
         script: Path,
         options: Sequence[str],
         arguments: Sequence[str] = (),
-        *,
-        program: Sequence[str] = EXACTUM,
     ) -> None:
-        """``program``: Python's arguments that make it the command ``exactum``."""
         folder.mkdir(parents=True, exist_ok=True)
-        words = self.words(script, options, arguments, program)
+        words = self.words(script, options, arguments)
         super().__init__(words, folder / "run.log", folder, environment())
 
     @staticmethod
-    def words(
-        script: Path, options: Sequence[str], arguments: Sequence[str], program: Sequence[str]
-    ) -> Sequence[object]:
-        return [sys.executable, *program, "run", script, *options, "--", *arguments]
+    def words(script: Path, options: Sequence[str], arguments: Sequence[str]) -> Sequence[object]:
+        exactum = [sys.executable, "-m", "exactum.ops.cli"]
+        return [*exactum, "run", script, *options, "--", *arguments]
 
     def __enter__(self) -> Command:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.kill()  # nobody starts another script from here on
         for pid in self.pids():
-            signal_session(pid, signal.SIGCONT)
-        if self._process.poll() is None:
-            for _ in range(3):  # politely, at once, for sure
-                self._process.send_signal(signal.SIGTERM)
-                time.sleep(0.2)
-            try:
-                self._process.wait(WAIT_MAX_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            signal_session(pid, signal.SIGKILL)
 
     def pids(self) -> list[int]:
         """The processes that it started, in order."""
@@ -80,33 +66,27 @@ class Command(ProcessTree):
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
-    def says(self, text: str, times: int = 1, timeout_s: float = WAIT_MAX_S) -> None:
-        self.until(
-            lambda: self.log.count(text) >= times, f"{text!r} is said {times} times", timeout_s
-        )
+    def says(self, text: str, times: int = 1) -> None:
+        self.until(lambda: self.log.count(text) >= times, f"{text!r} is said {times} times")
 
-    def until_gone(self, pid: int, timeout_s: float) -> None:
+    def until_gone(self, pid: int) -> None:
         """Wait until nothing of a process's session lives, whether the command does or not."""
-        deadline_s = time.monotonic() + timeout_s
-        while members(pid):
-            if time.monotonic() > deadline_s:
-                raise self.failed(f"process {pid} is not gone within {timeout_s:.0f} s")
-            time.sleep(0.05)
+        await_true(lambda: not members(pid), f"nothing of process {pid} is left")
 
-    def signal_session(self, pid: int, number: int) -> None:
-        """To everything that a process has started, and itself."""
-        signal_session(pid, number)
-
-    def ends(self, timeout_s: float = WAIT_MAX_S) -> int:
+    def ends(self) -> int:
         """Its exit status. Nothing that it started is left."""
-        try:
-            status = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise self.failed(f"it did not end within {timeout_s:.0f} s") from None
+        status = self.wait()
         left = [member for pid in self.pids() for member in members(pid)]
         if left:
             raise self.failed(f"processes are left: {left}")
         return status
+
+
+def command(folder: Path, program: str, *options: str, arguments: Sequence[str] = ()) -> Command:
+    """Over a script of its own."""
+    script = folder / "app.py"
+    script.write_text(program)
+    return Command(folder, script, options, arguments)
 
 
 @dataclass
@@ -161,10 +141,7 @@ class World(Topics):
         return sum(ends.values()) == self.source.count
 
 
-def new_world(
-    bootstrap_servers: str, create_topic: Callable[..., str], folder: Path, *, records: int
-) -> World:
-    source = oracle.Input(create_topic("in", partitions=2))
-    if records:
-        source.produce(bootstrap_servers, records)
-    return World(bootstrap_servers, folder, source, [create_topic("out", partitions=2)])
+def new_world(broker: Broker, folder: Path, *, records: int) -> World:
+    source = oracle.Input(broker.topic("in", partitions=2))
+    source.produce(broker.servers, records)
+    return World(broker.servers, folder, source, [broker.topic("out", partitions=2)])

@@ -10,9 +10,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from exactum.errors import FrameRefused, Unavailable
 from exactum.protocol.model import (
@@ -47,10 +47,7 @@ class FolderSink:
     rows: Any = None
     refuses_v: int | None = None  # the value of the column v that this target can never take
     late_v: int | None = None  # a task that has this value of the column v begins late
-
-    @property
-    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
-        return DEAD_LETTER_COLUMNS
+    dead_letter_columns: ClassVar[Sequence[tuple[str, str]]] = DEAD_LETTER_COLUMNS
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         for column in self.needs:
@@ -63,17 +60,15 @@ class FolderSink:
         fire(Path(self.folder), "open")
         for sub in ("staged", "visible", "faults"):
             (Path(self.folder) / sub).mkdir(parents=True, exist_ok=True)
-        writers = FolderWriters(self.folder, participant, self.refuses_v, self.late_v)
+        writers = FolderWriters(replace(self, rows=None), participant)
         target = os.path.realpath(self.folder)
         return OpenSink(FolderParticipant(Path(self.folder), participant), writers, target=target)
 
 
 @dataclass(frozen=True)
 class FolderWriters:
-    folder: str
+    sink: FolderSink
     participant: str
-    refuses_v: int | None = None
-    late_v: int | None = None
 
     def open(self, order: WriteOrder, task: TaskName) -> FolderWriter:
         return FolderWriter(self, order, task)
@@ -81,11 +76,9 @@ class FolderWriters:
 
 class FolderWriter:
     def __init__(self, settings: FolderWriters, order: WriteOrder, task: TaskName) -> None:
-        self._folder = Path(settings.folder)
+        self._folder = Path(settings.sink.folder)
         self._participant = settings.participant
-        self._refuses_v = settings.refuses_v
-        self._late_v = settings.late_v
-        self._order = order
+        self._refuses_v, self._late_v = settings.sink.refuses_v, settings.sink.late_v
         self._rows: list[Any] = []
         safe = settings.participant.replace("#", "-")
         self._identity = f"{safe}+{order.run.incarnation}+{order.sequence}+{task.partition_id}+{os.urandom(4).hex()}"
@@ -187,9 +180,7 @@ def await_struck(folder: Path, timeout_s: float = WAIT_MAX_S) -> None:
 
 def fire(folder: Path, step: str) -> None:
     """Fail if a fault of this step is armed; taking it is atomic over processes."""
-    for fault in (
-        sorted((folder / "faults").glob(f"{step}-*")) if (folder / "faults").exists() else []
-    ):
+    for fault in sorted((folder / "faults").glob(f"{step}-*")):
         try:
             kind = fault.read_text()
             fault.unlink()
@@ -211,6 +202,4 @@ def fire(folder: Path, step: str) -> None:
 
 def rows(folder: Path, where: str = "visible") -> list[Any]:
     """Every row that stands, in no order."""
-    if not (folder / where).exists():
-        return []
-    return [row for file in (folder / where).iterdir() for row in json.loads(file.read_text())]
+    return [row for file in (folder / where).glob("*") for row in json.loads(file.read_text())]

@@ -7,9 +7,7 @@ one.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -70,15 +68,17 @@ class Machines:
             f"{pid} is no process of this cluster"
         )
         assert EXECUTOR in " ".join(psutil.Process(pid).cmdline()), f"{pid} is no executor"
-        send(pid, signal.SIGSTOP)  # it starts nothing any more
-        daemons = [each.pid for each in psutil.Process(pid).children()]
-        for daemon in daemons:
-            send(daemon, signal.SIGSTOP)
-        below = [each.pid for each in psutil.Process(pid).children(recursive=True)]
-        for each in below:
-            send(each, signal.SIGSTOP)
-        for each in (pid, *below):
-            send(each, signal.SIGKILL)
+        executor = psutil.Process(pid)
+        executor.suspend()  # it starts nothing any more
+        stopped = [executor]
+        for depth in (False, True):  # daemons, and then what these have started
+            for each in executor.children(recursive=depth):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.suspend()
+                    stopped.append(each)
+        for each in stopped:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
 
     def _start(self) -> None:
         started = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -101,8 +101,3 @@ class Machines:
         command = [*java, f"org.apache.spark.deploy.{kind}", *arguments, "--webui-port", "0"]
         self._programs.append(Program(command, self._folder / f"{name}.log", self._folder))
         return self._programs[-1]
-
-
-def send(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it has ended
-        os.kill(pid, number)

@@ -16,8 +16,6 @@ from tests.kit.environment import ROOT
 from tests.kit.waiting import WAIT_MAX_S
 
 EXECUTORS_NEED = ("confluent_kafka", "pyarrow", "numpy")
-REPOSITORY = ROOT
-BUILD_TIMEOUT_S = WAIT_MAX_S
 
 
 def shipped_file(folder: Path) -> Path:
@@ -31,9 +29,9 @@ def shipped_file(folder: Path) -> Path:
         folder,
     )
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", *options, REPOSITORY],
+        [sys.executable, "-m", "pip", "wheel", *options, ROOT],
         check=True,
-        timeout=BUILD_TIMEOUT_S,
+        timeout=WAIT_MAX_S,
         cwd=folder,
     )
     (wheel,) = folder.glob("exactum-*.whl")
@@ -49,7 +47,7 @@ def python_without_exactum(folder: Path, prefixes: tuple[str, ...] = ("",)) -> P
     found = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         check=True,
-        timeout=BUILD_TIMEOUT_S,
+        timeout=WAIT_MAX_S,
         capture_output=True,
         text=True,
         env=environment(),
@@ -65,7 +63,7 @@ def can_import_exactum(python: Path) -> bool:
     tried = subprocess.run(
         [python, "-c", "import exactum"],
         check=False,
-        timeout=BUILD_TIMEOUT_S,
+        timeout=WAIT_MAX_S,
         capture_output=True,
         env=environment(),
         cwd="/",
