@@ -15,7 +15,7 @@ from exactum import events
 from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.source.columnar_ways import LAZY, PACKED, WAYS, notes_of, written
 from tests.kit.source.columnar_ways import run as into_parquet
-from tests.kit.source.source_stream import transactions
+from tests.kit.source.source_stream import Heard, transactions
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -114,17 +114,6 @@ def test_records_that_are_gone(
         assert "failOnDataLoss" in str(error)
         assert found == [(p, n) for p in range(3) for n in range(18)]
     assert transactions(stream)[2] == 1
-
-
-class Heard(list[Any]):
-    """Events, each of which is told on its way."""
-
-    def __init__(self, tell: Callable[[Any], None]) -> None:
-        self._tell = tell
-
-    def append(self, event: Any) -> None:
-        self._tell(event)
-        super().append(event)
 
 
 @BY_BOTH

@@ -22,6 +22,7 @@ from exactum.spark.source import positions, read_kafka
 from tests.kit.errors import check_facts, raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -314,8 +315,9 @@ def test_a_flag_in_a_patterns_text(stream: Any, topics: Any, broker: Broker) -> 
     assert {name for name, _, _ in stream.rows()} == {small, large}
 
 
-def test_topic_made_a_moment_ago(stream: Any, topics: Any) -> None:
+def test_topic_made_a_moment_ago(stream: Any, topics: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that appears while read_kafka looks is not called missing."""
+    monkeypatch.setattr(read_kafka, "NEW_TOPIC_S", WAIT_MAX_S)
     name = f"just-made-{time.time_ns()}"
     making = threading.Timer(0.7, stream.broker.kafka.create_topic, [name], {"partitions": 1})
     making.start()
@@ -346,7 +348,7 @@ def test_a_start_behind_an_open_transaction(
         error = stream.run(stream.read(name, start=start)) or ""
         check_facts(error, f"{name}-0", 8, "transaction", 5)
         assert stream.rows() == []
-        transaction.commit_transaction(30)
+        transaction.commit_transaction(WAIT_MAX_S)
     assert stream.run(stream.read(name, start=start)) is None
     assert [offset for _, _, offset in stream.rows()] == [8, 9, 10]
 

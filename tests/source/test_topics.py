@@ -5,6 +5,7 @@ hold readers back.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from exactum.spark.source.columnar import SPARKS
 from exactum.spark.source.options import Subscription
 from tests.kit.errors import check_query_error
 from tests.kit.kafka.broker import Broker
+from tests.kit.source.source_stream import Heard
 from tests.kit.spark import folder_sink
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -55,16 +57,19 @@ def test_topic_made_anew_with_more_partitions_while_the_query_runs(
     stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody looks between the two batches: that a partition is new is reason enough to."""
-    monkeypatch.setattr(watch, "CHECK_EVERY_S", WAIT_MAX_S)
+    monkeypatch.setattr(watch, "CHECK_EVERY_S", math.inf)
     name = broker.topic("widened", partitions=1)
     topics.give(name, 5, partitions=1)
-    retrying = stream.read(name, **{"fetchOffset.numRetries": 60})
-    # Seldom: Spark asks which partitions there are, then where these end, and would find the old
-    # topic first and the new one then, of which it has not seen a new partition.
-    query = stream.start(retrying, processingTime="5 seconds")
-    await_true(lambda: len(stream.rows()) == 5, "the first batch")
-    topics.made_anew(name, 2)
-    topics.give(name, 20)
+
+    def noted(event: Any) -> None:
+        # Within the first batch: Spark asks which partitions there are, then where these end, and
+        # between the two it would find the old topic first and the new one then.
+        if isinstance(event, events.EpochCompleted) and event.batch_id == 0:
+            topics.made_anew(name, 2)
+            topics.give(name, 20)
+
+    stream.events = Heard(noted)
+    query = stream.start(stream.read(name), processingTime="0 seconds")
     await_true(lambda: not query.isActive or len(stream.rows()) > 5, "the end of the query")
     assert len(stream.rows()) == 5
     check_query_error(stream.end(query), CheckpointRefused, "TOPIC_CHANGED", f"'{name}'")
@@ -259,6 +264,7 @@ def test_a_moment_without_an_answer(
     assert stream.run(stream.read(name)) is None
     topics.give(name, 5)
     frame = stream.read(name)
+    monkeypatch.setattr(watched_source, "SURE_AFTER_S", WAIT_MAX_S)
     empty: list[dict[str, Any]] = [{}, {}]
     real = Subscription.seen
     monkeypatch.setattr(Subscription, "seen", lambda *given: empty.pop() if empty else real(*given))

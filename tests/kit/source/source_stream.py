@@ -74,10 +74,6 @@ class Topics(Broker):
         super().made_anew(topic, partitions)
         self._sent = {key: sent for key, sent in self._sent.items() if key[0] != topic}
 
-    def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        (future,) = self.admin.delete_records([TopicPartition(topic, partition, offset)]).values()
-        future.result(WAIT_MAX_S)
-
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         cells = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
 
@@ -100,10 +96,21 @@ class Topics(Broker):
         return {cell.partition: cell.offset for cell in found if cell.offset >= 0}
 
 
+class Heard(list[Any]):
+    """Events, each of which is told on its way."""
+
+    def __init__(self, tell: Callable[[Any], None]) -> None:
+        self._tell = tell
+
+    def append(self, event: Any) -> None:
+        self._tell(event)
+        super().append(event)
+
+
 class Stream:
     """A query with a checkpoint and a folder of its own; what it read stands there as (topic,
-    partition, offset). ``place`` is where the
-    checkpoint lies where Spark is to find it by another name. ``guarantee`` is its call.
+    partition, offset). ``place`` is where the checkpoint lies where Spark is to find it by
+    another name. ``guarantee`` is its call.
     """
 
     guarantee: Any = staticmethod(exactum.exactly_once)
