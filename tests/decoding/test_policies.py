@@ -245,9 +245,7 @@ def test_fail_names_the_record_and_leaves_nothing(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "guarantee", ["at_least_once", pytest.param("at_most_once", marks=pytest.mark.deep)]
-)
+@pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])
 def test_weaker_guarantees_have_the_same_policies(job: Job, broker: Broker, guarantee: str) -> None:
     """Where nothing dies, dead letters are complete under any guarantee."""
     source, out, dead = broker.topic("in", partitions=1), broker.topic("out"), broker.topic("dead")

@@ -229,17 +229,13 @@ def test_progress(stream: Any, broker: Broker, way: str) -> None:
 
 
 def test_the_way_back(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's own source, where the classes are not there, or are of another Spark."""
+    """Spark's own source, where it is asked for, or the classes are of another Spark. (Where they
+    cannot be loaded: test_bounded.test_without_our_jar.)
+    """
     assert columnar.kafka_format(spark) == "exactum.ColumnarKafka"
     with configured(spark, {columnar.SETTING: "False"}):
         assert columnar.kafka_format(spark) == "kafka"
     monkeypatch.setattr(columnar, "SPARK_VERSIONS", ("4.0.",))
-    assert columnar.kafka_format(spark) == "kafka"
-    monkeypatch.undo()
-    monkeypatch.setattr(columnar, "FORMAT", "exactum.NoSuchClass")
-    assert columnar.kafka_format(spark) == "kafka"
-    # A class that is there and cannot be made, as ours where its loader sees no connector.
-    monkeypatch.setattr(columnar, "FORMAT", "java.lang.Number")
     assert columnar.kafka_format(spark) == "kafka"
 
 
