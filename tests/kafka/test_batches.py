@@ -18,8 +18,6 @@ from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import frame, opened
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
-pytestmark = pytest.mark.broker
-
 LATER_S = 0.5
 """A hundred times librdkafka's own linger.ms."""
 
@@ -75,10 +73,10 @@ def test_a_queue_full_of_batches_that_are_not(broker: Broker) -> None:
     name = broker.topic("narrow", partitions=8)
     plan = ProducerPlan(
         broker.servers,
-        (("queue.buffering.max.kbytes", "512"), ("linger.ms", "50000")),
+        (("queue.buffering.max.kbytes", "512"), ("linger.ms", "200000")),
         KafkaScope("query", "narrow", "test"),
         new_incarnation(),
-        60_000,
+        400_000,
         name,
     )
     producer = initialised(plan, "narrow")
@@ -86,7 +84,7 @@ def test_a_queue_full_of_batches_that_are_not(broker: Broker) -> None:
         producer.begin_transaction()
         rows = frame([bytes(1_000)] * 4_000, [str(number).encode() for number in range(4_000)])
         produce(
-            producer, rows, name, timeout_ms=20_000
+            producer, rows, name, timeout_ms=150_000
         )  # far less than records wait for full batches
         producer.flush(int(WAIT_MAX_S * 1_000))
     finally:

@@ -19,7 +19,6 @@ from exactum.kafka.transaction import KafkaTransaction
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import open_many, opened, wait_for_rest
 
-pytestmark = pytest.mark.broker
 PARTITIONS = 4
 T = TypeVar("T")
 
