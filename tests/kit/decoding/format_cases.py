@@ -12,11 +12,12 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+from google.protobuf import descriptor_pb2
 from pyspark import cloudpickle
 
 from exactum.formats import format as record_format
 from exactum.formats.format import arrow_type
+from tests.kit.decoding.records import class_of
 
 UTC = timezone.utc
 
@@ -118,10 +119,7 @@ def proto_set() -> bytes:
 
 
 def message(name: str) -> Any:
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
-    pool.AddSerializedFile(proto_file().SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"shop.{name}"))
+    return class_of(proto_file(), f"shop.{name}")
 
 
 PROTO_DECODED = {
