@@ -14,8 +14,6 @@ from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import LAZY, MOVING, PACKED, raw_rows, run, way_of
 from tests.kit.waiting import WAIT_MAX_S
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
 RECORD_BYTES_MAX = 12_000_000
 TIMESTAMP_TYPES = {1: 0, 2: 1}
 """librdkafka's numbers, and Spark's."""

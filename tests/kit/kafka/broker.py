@@ -150,5 +150,10 @@ class Broker:
     def sink(self, topic: str | None, **settings: Any) -> exactum.KafkaSink:
         return exactum.KafkaSink(topic, bootstrap_servers=self.servers, **settings)
 
+    def by_spark(self, spark: SparkSession, **options: str) -> DataFrame:
+        """A stream of Spark's own reader; ``options`` are Spark's."""
+        given = {"kafka.bootstrap.servers": self.servers, "startingOffsets": "earliest", **options}
+        return spark.readStream.format("kafka").options(**given).load()
+
     def frame(self, spark: SparkSession, topics: Any, **options: Any) -> DataFrame:
         return exactum.read_kafka(spark, topics, bootstrap_servers=self.servers, **options)

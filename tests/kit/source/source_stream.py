@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -28,6 +28,7 @@ from tests.kit.spark.ended import ended
 from tests.kit.spark.files import rows_in
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
+T = TypeVar("T")
 EPOCH_MS = int(time.time()) * 1000 - 3_600_000
 """The timestamp of each partition's first record, an hour ago; the next ones follow a second
 apart.
@@ -143,6 +144,10 @@ class Stream:
         """Of a query, or of what starts one."""
         return text_of(ended(query if callable(query) else lambda: query))
 
+    def told(self, kind: type[T]) -> list[T]:
+        """The events of a kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
     def rows(self) -> list[tuple[str, int, int]]:
         found = rows_in(self.out)
         return sorted((row["topic"], row["partition"], row["offset"]) for row in found)
@@ -150,6 +155,4 @@ class Stream:
 
 def transactions(stream: Stream) -> list[int]:
     """Of each epoch; a task makes one where it has rows."""
-    return [
-        event.transactions for event in stream.events if isinstance(event, events.EpochCompleted)
-    ]
+    return [event.transactions for event in stream.told(events.EpochCompleted)]
