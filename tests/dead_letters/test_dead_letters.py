@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -19,20 +16,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import Result
-from confluent_kafka import TopicPartition
 
-from exactum import FileSink, KafkaSink, PostgresSink
+from exactum import FileSink, PostgresSink
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused, Fenced
-from exactum.local import LocalKafka
 from exactum.ops.dead_letters import replay
 from exactum.protocol.sink import Rejection, Sink
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker, producer_to
-from tests.kit.kafka.transactions import Record, read_all
+from tests.kit.kafka.transactions import Record
+from tests.kit.python import python
 from tests.kit.query_record import note, on_file
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql import postgres_server
@@ -48,23 +44,26 @@ LETTERS = 6
 class World:
     """A query whose dead letters lie in one kind of sink, and its input topic."""
 
-    def __init__(self, kafka: LocalKafka, topic: Callable[..., str], folder: Path) -> None:
-        self.servers = {"bootstrap.servers": kafka.bootstrap_servers}
-        self.source, self.target = topic("in", partitions=1), topic("again", partitions=2)
-        self.letters, self.out = topic("dead", partitions=2), topic("out")
+    def __init__(self, broker: Broker, folder: Path) -> None:
+        self.broker = broker
+        self.servers = {"bootstrap.servers": broker.servers}
+        self.source, self.target = broker.topic("in", 1), broker.topic("again", 2)
+        self.letters, self.out = broker.topic("dead", 2), broker.topic("out")
         self.folder = folder
         self.refused = [(n, f"k{n}") for n in [*range(LETTERS - 1), LETTERS - 2]]
         """Offsets and keys of the records that a batch puts aside."""
-        producer = producer_to(self.servers["bootstrap.servers"])
         for number in range(LETTERS):
-            producer.produce(self.source, f"original {number}", f"k{number}", partition=0)
-        producer.flush(WAIT_MAX_S)
+            self.give(f"original {number}", f"k{number}")
+
+    def give(self, value: str, key: str, headers: Any = None) -> None:
+        """One more record of the input topic."""
+        producer = producer_to(self.broker.servers)
+        producer.produce(self.source, value, key, partition=0, headers=headers)
+        assert producer.flush(WAIT_MAX_S) == 0
 
     def query(self, sink: Callable[[], Sink]) -> RecordedQuery:
         columns = tuple(sink().dead_letter_columns)
-        kafka_sink = lambda: KafkaSink(  # noqa: E731
-            self.out, bootstrap_servers=self.servers["bootstrap.servers"]
-        )
+        kafka_sink = lambda: self.broker.sink(self.out)  # noqa: E731
         messages = lambda batch_id: [[pa.record_batch({"value": [str(batch_id)]})]]  # noqa: E731
         query = RecordedQuery(
             self.folder / "checkpoint",
@@ -78,8 +77,7 @@ class World:
 
     def in_kafka(self) -> RecordedQuery:
         """Its letters lie in Kafka."""
-        servers = self.servers["bootstrap.servers"]
-        return self.query(lambda: KafkaSink(self.letters, bootstrap_servers=servers))
+        return self.query(lambda: self.broker.sink(self.letters))
 
     def rejected(self, columns: Sequence[tuple[str, str]]) -> Any:
         """Letters as a task makes them; two are of one record, and one of no record that is known."""
@@ -104,12 +102,12 @@ class World:
 
     def messages(self, topic: str) -> list[Record]:
         """As the reader gets them; of one partition in its order."""
-        return read_all(self.servers["bootstrap.servers"], topic, open_ones=True)
+        return self.broker.read(topic, open_ones=True)
 
 
 @pytest.fixture
-def world(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> World:
-    return World(kafka, topic, tmp_path)
+def world(broker: Broker, tmp_path: Path) -> World:
+    return World(broker, tmp_path)
 
 
 def typed(query: Any, command: str, *more: str) -> Result:
@@ -166,12 +164,8 @@ def test_records_go_back_to_their_topic(world: World) -> None:
     """Not as they were refused, but as they were read; one that two letters are of, once; one that
     retention took is named.
     """
-    from confluent_kafka.admin import AdminClient
-
     query = world.in_kafka()
-    admin = AdminClient(world.servers)
-    for future in admin.delete_records([TopicPartition(world.source, 0, 1)]).values():
-        future.result(WAIT_MAX_S)
+    world.broker.delete_before(world.source, 0, 1)
     said = replayed(query, "--to-source", status=1)
     assert f"{LETTERS - 2} records are sent" in said
     assert "is gone, or is another one" in said
@@ -182,18 +176,18 @@ def test_records_go_back_to_their_topic(world: World) -> None:
     assert Counter(world.read(world.source)) == twice
 
 
-def test_where_the_last_replay_went_may_be_gone(world: World, kafka: LocalKafka) -> None:
+def test_where_the_last_replay_went_may_be_gone(world: World) -> None:
     """What it sent was visible, and is not asked for again: weeks later its topic may be deleted,
     or Kafka may have forgotten its transaction.
     """
     query = world.in_kafka()
     replayed(query, "--to", world.target)
-    kafka.delete_topic(world.target)
+    world.broker.kafka.delete_topic(world.target)
     query.run([1])
-    kafka.create_topic(f"{world.target}-2", partitions=1)
+    other = world.broker.topic("elsewhere", 1)
     for _ in range(2):
-        replayed(query, "--to", f"{world.target}-2")
-    assert world.read(f"{world.target}-2") == AS_STORED
+        replayed(query, "--to", other)
+    assert world.read(other) == AS_STORED
 
 
 def test_a_record_goes_back_with_its_headers(world: World) -> None:
@@ -201,9 +195,7 @@ def test_a_record_goes_back_with_its_headers(world: World) -> None:
     letter, which a second replay of the same record replaces.
     """
     own = [("trace", b"7"), ("empty", None), ("trace", b"8")]
-    producer = producer_to(world.servers["bootstrap.servers"])
-    producer.produce(world.source, "with headers", "k9", partition=0, headers=own)
-    producer.flush(WAIT_MAX_S)
+    world.give("with headers", "k9", own)
     world.refused = [(LETTERS, "k9")]
     query = world.in_kafka()
     for again in (1, 2):
@@ -215,20 +207,18 @@ def test_a_record_goes_back_with_its_headers(world: World) -> None:
         query.run([again])
 
 
-def test_topics_that_were_made_anew(world: World, broker: Broker) -> None:
+def test_topics_that_were_made_anew(world: World) -> None:
     """Letters at the places of others that were sent are not taken for them; records at the places
     of others that were refused are not sent for them.
     """
     query = world.in_kafka()
     replayed(query, "--to", world.target)
-    broker.made_anew(world.letters, 2)
+    world.broker.made_anew(world.letters, 2)
     query.run([1])
     assert [letter["replayed_to"] for letter in listed(query)] == [None] * LETTERS
-    broker.made_anew(world.source)
-    producer = producer_to(world.servers["bootstrap.servers"])
+    world.broker.made_anew(world.source)
     for number in range(LETTERS):
-        producer.produce(world.source, "innocent", f"other {number}", partition=0)
-    producer.flush(WAIT_MAX_S)
+        world.give("innocent", f"other {number}")
     assert "is gone, or is another one" in replayed(query, "--to-source", status=1)
     assert len(world.read(world.source)) == LETTERS
 
@@ -395,26 +385,18 @@ def test_a_replay_that_is_killed_sends_nothing_twice(world: World, before: bool)
     it, and sends nothing more.
     """
     query = world.in_kafka()
-    arguments = ["dead-letters", "replay", "--checkpoint", str(query.folder), "--yes"]
+    arguments = ("dead-letters", "replay", "--checkpoint", query.folder, "--yes")
     script = query.folder.parent / "sinks.py"
-    script.write_text(
-        SCRIPT.format(
-            out=world.out, letters=world.letters, server=world.servers["bootstrap.servers"]
-        )
-    )
-    killed = subprocess.run(
-        [sys.executable, "-c", DYING.format(before=before), *arguments, "--to", world.target],
-        env={**os.environ, "EXACTUM_SINKS": f"{script}:SINKS"},
-        capture_output=True,
-        check=False,
-        timeout=WAIT_MAX_S,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    servers = world.broker.servers
+    script.write_text(SCRIPT.format(out=world.out, letters=world.letters, server=servers))
+    dying, sinks = DYING.format(before=before), f"{script}:SINKS"
+    to = ("--to", world.target)
+    python(dying, *arguments, *to, status=-signal.SIGKILL, EXACTUM_SINKS=sinks)
     assert [letter["replayed_to"] for letter in listed(query)] == [None] * LETTERS
     told = typed(query, "list")
     assert told.exit_code == (0 if before else 1), told.output
     assert ("or was killed" in told.output) != before
-    said = replayed(query, "--to", world.target)
+    said = replayed(query, *to)
     assert ("had decided is visible" in said) != before
     assert typed(query, "list").exit_code == 0
     assert [letter["replayed_to"] for letter in listed(query)] == [world.target] * LETTERS

@@ -9,13 +9,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from exactum import Avro
 from exactum.errors import SettingRefused
 from tests.kit.decoding.format_cases import (
-    AVRO_ORDER,
-    AVRO_RECORD,
     UTC,
     avro,
     decoded,
@@ -26,44 +23,48 @@ from tests.kit.decoding.records import zigzag
 from tests.kit.decoding.registry import Registry
 from tests.kit.errors import raised
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.usefixtures("spark")
 
 
-def test_avro_round_trip(spark: SparkSession) -> None:
-    """Every type that Avro and Spark share comes out with its value; other logical types as what
-    they are stored as.
-    """
-    expected = {**AVRO_RECORD, "counts": [("k", 1)]}
-    values, reasons = decoded(Avro(json.dumps(AVRO_ORDER)), [avro(AVRO_ORDER, AVRO_RECORD), None])
-    assert (values, reasons) == ([expected, None], {})
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"], "default": None},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "DONE"]}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "counts", "type": {"type": "map", "values": "long"}},
+    ],
+}
 
 
-def test_avro_that_is_cut_off_or_goes_on_is_bad(spark: SparkSession) -> None:
+def test_avro_that_is_cut_off_or_goes_on_is_bad() -> None:
     """Every prefix of a record is bad, and so is one with more behind it, wrong text or an
     impossible length.
     """
-    good = avro(AVRO_ORDER, AVRO_RECORD)
+    order = {"id": 5, "name": "x" * 20, "state": "DONE", "tags": ["a"], "counts": {"k": 1}}
+    good = avro(ORDER, order)
+    assert decoded(Avro(json.dumps(ORDER)), [good]) == ([{**order, "counts": [("k", 1)]}], {})
     cut = [good[:length] for length in range(len(good))]
-    values, reasons = decoded(Avro(AVRO_ORDER), cut)
+    values, reasons = decoded(Avro(ORDER), cut)
     assert values == [None] * len(cut) and len(reasons) == len(cut)
-    assert "1 bytes follow" in reason(Avro(AVRO_ORDER), good + b"\0")
-    wrong = reason(Avro(AVRO_ORDER), good.replace(b"xxxx", b"x\xffxx"))
+    assert "1 bytes follow" in reason(Avro(ORDER), good + b"\0")
+    wrong = reason(Avro(ORDER), good.replace(b"xxxx", b"x\xffxx"))
     assert wrong == "what ends at byte 23 is a text that is not valid UTF-8"
     day = {"type": "int", "logicalType": "date"}
     assert "byte 5 is a number that is out of range" in reason(Avro(day), b"\xfe\xff\xff\xff\x0f")
     huge = good.replace(b"\x28" + b"x" * 20, b"\xfe\xff\xff\xff\xff\xff\xff\x0f" + b"x" * 20)
-    assert huge != good and reason(Avro(AVRO_ORDER), huge)
+    assert huge != good and reason(Avro(ORDER), huge)
     for member in (b"\x7f", b"\x01", b"\x03", b"\xff\x7f"):  # no such member of the union
-        assert reason(Avro(AVRO_ORDER), good[:1] + member + good[2:])
+        assert reason(Avro(ORDER), good[:1] + member + good[2:])
     state = {"type": "enum", "name": "State", "symbols": ["NEW", "DONE"]}
     for symbol in (b"\x01", b"\x03", b"\x04", b"\xff\x7f"):
         assert reason(Avro(state), symbol) and reason(Avro(["null", state]), b"\x02" + symbol)
     assert decoded(Avro(["null", state]), [b"\x00", b"\x02\x02"]) == ([None, "DONE"], {})
 
 
-def test_avro_of_several_writers_is_read_with_one_schema(
-    spark: SparkSession, registry: Registry
-) -> None:
+def test_avro_of_several_writers_is_read_with_one_schema(registry: Registry) -> None:
     """Records of old and new schemas in one batch have the reader's columns; its defaults fill
     what is missing.
     """
@@ -85,7 +86,7 @@ def test_avro_of_several_writers_is_read_with_one_schema(
     assert pinned == [{"id": 1}]
 
 
-def test_avro_decimals_keep_every_digit(spark: SparkSession, registry: Registry) -> None:
+def test_avro_decimals_keep_every_digit(registry: Registry) -> None:
     """A decimal of more digits than its writer's schema says keeps its value, or is bad where it
     does not fit.
     """
@@ -111,7 +112,7 @@ def test_avro_decimals_keep_every_digit(spark: SparkSession, registry: Registry)
     assert "127 does not fit decimal(2,0)" in reason(Avro(small), b"\x7f"), "not 130"
 
 
-def test_avro_numbers_at_the_edges_of_64_bits(spark: SparkSession) -> None:
+def test_avro_numbers_at_the_edges_of_64_bits() -> None:
     """Least as a value, and as the count of a block, which is none; bytes that look like it."""
     least = b"\xff" * 9 + b"\x01"
     longs, nested = {"type": "array", "items": "long"}, {"type": "map", "values": "long"}
@@ -127,9 +128,7 @@ def test_avro_numbers_at_the_edges_of_64_bits(spark: SparkSession) -> None:
     assert decoded(Avro('"bytes"'), [b"\x16\xff" + least]) == ([b"\xff" + least], {})
 
 
-def test_avro_defaults_are_the_values_that_they_stand_for(
-    spark: SparkSession, registry: Registry
-) -> None:
+def test_avro_defaults_are_the_values_that_they_stand_for(registry: Registry) -> None:
     """Bytes are text in a schema, times and decimals are numbers and bytes: the columns have what
     a record with the same bytes has.
     """
@@ -185,7 +184,7 @@ def test_avro_defaults_are_the_values_that_they_stand_for(
     ],
 )
 def test_avro_defaults_are_the_nearest_numbers(
-    spark: SparkSession, registry: Registry, kind: str, default: str, value: float
+    registry: Registry, kind: str, default: str, value: float
 ) -> None:
     """Of what the schema's text says, which is rounded once."""
     number = registry.register("x", {"type": "record", "name": "R", "fields": []})
@@ -217,7 +216,7 @@ def test_avro_defaults_are_the_nearest_numbers(
     ],
 )
 def test_avro_defaults_of_another_type_harm_nobody_who_has_the_field(
-    spark: SparkSession, registry: Registry, kind: Any, default: Any, data: bytes, value: Any
+    registry: Registry, kind: Any, default: Any, data: bytes, value: Any
 ) -> None:
     """Registries have taken such schemas for years: reading needs no default, unless the field is
     missing. A schema of one's own is refused, since one can correct it.
@@ -241,7 +240,7 @@ def test_avro_defaults_of_another_type_harm_nobody_who_has_the_field(
 
 @pytest.mark.parametrize(("precision", "scale"), [(64, 2), (64, 127), (39, 0), (2, 3), (None, 0)])
 def test_avro_decimals_that_spark_lacks_are_refused_by_name(
-    spark: SparkSession, registry: Registry, precision: int | None, scale: int
+    registry: Registry, precision: int | None, scale: int
 ) -> None:
     """Kafka Connect says that a decimal has 64 digits, and of Oracle's that 127 are its scale. A
     schema of one's own reads what fits, or the other columns.
@@ -264,7 +263,7 @@ def test_avro_decimals_that_spark_lacks_are_refused_by_name(
         assert decoded(Avro(own, registry=registry.url), [data]) == ([expected], {})
 
 
-def test_avro_of_two_fields_for_one_column_is_bad(spark: SparkSession, registry: Registry) -> None:
+def test_avro_of_two_fields_for_one_column_is_bad(registry: Registry) -> None:
     """Where a writer has a field of the column's name and one of its alias, neither is taken for
     the other.
     """
@@ -278,7 +277,7 @@ def test_avro_of_two_fields_for_one_column_is_bad(spark: SparkSession, registry:
         assert "two fields for value.b" in reason(given, framed(number) + b"\x02\x04")
 
 
-def test_dates_of_avro_are_of_the_years_1_to_9999(spark: SparkSession) -> None:
+def test_dates_of_avro_are_of_the_years_1_to_9999() -> None:
     days = Avro({"type": "int", "logicalType": "date"})
     first, last = (date(1, 1, 1) - date(1970, 1, 1)).days, (date.max - date(1970, 1, 1)).days
     made, bad = decoded(days, [zigzag(one) for one in (first, last, first - 1, last + 1)])

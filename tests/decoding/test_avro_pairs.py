@@ -19,8 +19,6 @@ from tests.kit.decoding.format_cases import UTC, decoded, framed, reason
 from tests.kit.decoding.records import varint
 from tests.kit.decoding.registry import Registry
 
-pytestmark = pytest.mark.spark
-
 SEVEN, AB = b"\x0e", b"\x04ab"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TWELVE = bytes(10) + b"\x04\xd2"

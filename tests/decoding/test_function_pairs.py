@@ -19,13 +19,12 @@ from uuid import UUID
 import msgspec
 import numpy as np
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from exactum import Function
 from tests.kit.decoding.format_cases import decoded, decoder
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.usefixtures("spark")
 
 
 @dataclasses.dataclass
@@ -208,7 +207,7 @@ def check(kind: str, name: str, value: Any, reason: str | None) -> None:
 
 
 @pytest.mark.parametrize("kind", RIGHT)
-def test_each_value_is_the_same_in_its_column_or_bad(spark: SparkSession, kind: str) -> None:
+def test_each_value_is_the_same_in_its_column_or_bad(kind: str) -> None:
     """By itself, so that no neighbour decides what Arrow makes of it; and all in one batch, inside a
     struct, a list and a map.
     """

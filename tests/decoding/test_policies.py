@@ -38,8 +38,6 @@ from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.kafka.named import topics_named
 from tests.kit.waiting import WAIT_MAX_S
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
-
 TopicFactory = Callable[..., str]
 
 
@@ -245,9 +243,7 @@ def test_fail_names_the_record_and_leaves_nothing(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "guarantee", ["at_least_once", pytest.param("at_most_once", marks=pytest.mark.deep)]
-)
+@pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])
 def test_weaker_guarantees_have_the_same_policies(job: Job, broker: Broker, guarantee: str) -> None:
     """Where nothing dies, dead letters are complete under any guarantee."""
     source, out, dead = broker.topic("in", partitions=1), broker.topic("out"), broker.topic("dead")
@@ -332,11 +328,10 @@ def test_text_needs_no_python_and_has_the_same_policies(job: Job, broker: Broker
 
 @pytest.mark.deep
 def test_a_registry_that_goes_away_stops_the_query_and_loses_nothing(
-    job: Job, broker: Broker
+    job: Job, broker: Broker, registry: Registry
 ) -> None:
     """Unavailable, not a dead letter; when it is back, the next start reads the same records."""
     source, out, dead = broker.topic("in", partitions=1), broker.topic("out"), broker.topic("dead")
-    registry = Registry()
     number = registry.register("in-value", ORDER)
     broker.produce(source, b"\0" + number.to_bytes(4, "big") + b"\x02\x04\x02x")
     settings = {"url": registry.url, "max.retries": 0}
@@ -351,7 +346,6 @@ def test_a_registry_that_goes_away_stops_the_query_and_loses_nothing(
     registry.status = 200
     assert job.run(stateless(decoded), batch) is None
     assert (broker.values(out), broker.read(dead)) == ([b"1"], [])
-    registry.close()
 
 
 def test_dead_letters_without_a_sink_for_them_are_refused(job: Job, broker: Broker) -> None:
@@ -398,7 +392,7 @@ def test_frames_that_cannot_be_decoded_are_refused(job: Job, broker: Broker) -> 
         exactum.decode(frame, exactum.String)  # type: ignore[arg-type]
 
 
-def test_the_document_runs_as_it_stands(job: Job, broker: Broker) -> None:
+def test_the_document_runs_as_it_stands(job: Job, broker: Broker, registry: Registry) -> None:
     """The blocks of docs/decoding.md, given what they need: totals and letters are right."""
     *first, with_registry = blocks(ROOT / "docs/decoding.md")
     good = [
@@ -416,20 +410,18 @@ def test_the_document_runs_as_it_stands(job: Job, broker: Broker) -> None:
             exec(block, names)
         assert [(one.key, one.value) for one in broker.read("totals")] == [(b"a", b"3.25")]
         assert broker.values("orders-rejected") == [b'{"id": 3}']
-        (registry := Registry()).register("orders-value", '"long"')
+        registry.register("orders-value", '"long"')
         exec(replaced(with_registry, {"http://localhost:8081": registry.url}), names)
-        registry.close()
     types = dict(names["decoded"].dtypes)
     assert types["value"] == "bigint" and "headers" not in types
 
 
 @pytest.mark.deep
-def test_ids_of_schemas_in_headers(job: Job, broker: Broker) -> None:
+def test_ids_of_schemas_in_headers(job: Job, broker: Broker, registry: Registry) -> None:
     """With the headers a record is read by the schema that its header names, key and value each by
     its own, and its bytes are its dead letter; without them it is bad.
     """
     source, out, dead = broker.topic("in", partitions=1), broker.topic("out"), broker.topic("dead")
-    registry = Registry()
     registry.has_guids = True
 
     def header(schema: str) -> bytes:
@@ -458,7 +450,6 @@ def test_ids_of_schemas_in_headers(job: Job, broker: Broker) -> None:
     job.checkpoint = job.checkpoint.with_name("unseen")
     batch = job.exactly_once(sinks[0])
     assert "includeHeaders" in str(job.run(unseen.select(f.col("value").cast("string")), batch))
-    registry.close()
 
 
 @pytest.mark.deep

@@ -6,7 +6,6 @@ from decimal import Decimal
 
 import pytest
 from google.protobuf import descriptor_pb2
-from pyspark.sql import SparkSession
 
 from exactum import Avro, Protobuf
 from exactum.errors import SettingRefused
@@ -26,10 +25,10 @@ from tests.kit.decoding.records import narrow_and_wide
 from tests.kit.decoding.registry import Registry
 from tests.kit.errors import raised
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.usefixtures("spark")
 
 
-def test_protobuf_round_trip(spark: SparkSession) -> None:
+def test_protobuf_round_trip() -> None:
     """Every kind of field comes out with its value; a class and a descriptor set mean the same."""
     data = proto_order().SerializeToString()
     for given in (Protobuf(message("Order")), Protobuf("shop.Order", proto_set())):
@@ -68,16 +67,14 @@ def test_protobuf_round_trip(spark: SparkSession) -> None:
         ),  # a time outside of the calendar
     ],
 )
-def test_protobuf_that_is_not_the_message_is_bad(
-    spark: SparkSession, record: bytes, why: str
-) -> None:
+def test_protobuf_that_is_not_the_message_is_bad(record: bytes, why: str) -> None:
     """Broken messages, wrong wire types and values outside of their column's range are bad
     records.
     """
     assert why in reason(Protobuf(message("Order")), record)
 
 
-def test_protobuf_lists_and_later_values_are_not_cut_off(spark: SparkSession) -> None:
+def test_protobuf_lists_and_later_values_are_not_cut_off() -> None:
     """Numbers of 64 bits where the schema has 32 (all others: test_protobuf_pairs)."""
     narrow, wide = narrow_and_wide()
     fits = wide(one={"many": [1, -1]}).SerializeToString()
@@ -89,7 +86,7 @@ def test_protobuf_lists_and_later_values_are_not_cut_off(spark: SparkSession) ->
     assert decoded(Protobuf(narrow), [last_wins])[0][0]["one"]["f1"] == 5
 
 
-def test_protobuf_enums_of_a_newer_schema(spark: SparkSession) -> None:
+def test_protobuf_enums_of_a_newer_schema() -> None:
     """A value that a closed enum lacks makes the record bad and is named; one that an open enum
     lacks is its number.
     """
@@ -104,7 +101,7 @@ def test_protobuf_enums_of_a_newer_schema(spark: SparkSession) -> None:
     assert "one.state is not there by its schema" in reason(Protobuf(narrow), b"\x0a\x03\x2a\x01a")
 
 
-def test_protobuf_with_a_registry(spark: SparkSession, registry: Registry) -> None:
+def test_protobuf_with_a_registry(registry: Registry) -> None:
     """The message's place in its schema is read and checked; the columns come from the class or
     the subject.
     """
@@ -128,7 +125,7 @@ def test_protobuf_with_a_registry(spark: SparkSession, registry: Registry) -> No
         assert "not known" in reason(given, framed(99) + b"\x00" + data)
 
 
-def test_a_registry_that_has_texts_only(spark: SparkSession, registry: Registry) -> None:
+def test_a_registry_that_has_texts_only(registry: Registry) -> None:
     """It is refused, at the start or by the first record: no record is bad by it."""
     number = registry.register("in", proto_file().SerializeToString(), kind="PROTOBUF")
     registry.texts = True
@@ -138,7 +135,7 @@ def test_a_registry_that_has_texts_only(spark: SparkSession, registry: Registry)
         decoded(Protobuf(message("Order"), registry=registry.url), [framed(number) + b"\0"])
 
 
-def test_imports(spark: SparkSession, registry: Registry) -> None:
+def test_imports(registry: Registry) -> None:
     """Files that Protobuf and the registry's client bring need no reference; another one that is
     not there is named.
     """
@@ -174,9 +171,7 @@ def test_the_place_of_a_message_beside_maps() -> None:
             name_at(file, place)
 
 
-def test_a_bad_key_does_not_change_how_values_are_read(
-    spark: SparkSession, registry: Registry
-) -> None:
+def test_a_bad_key_does_not_change_how_values_are_read(registry: Registry) -> None:
     """A key that was written with the value's serializer: its schema is asked for as another kind
     first, in a form that tells nothing of messages.
     """
@@ -189,7 +184,7 @@ def test_a_bad_key_does_not_change_how_values_are_read(
     assert "holds the message shop.Other" in reason(given, framed(number) + b"\x02\x02")
 
 
-def test_a_message_that_contains_itself_is_refused(spark: SparkSession) -> None:
+def test_a_message_that_contains_itself_is_refused() -> None:
     """It has no type of Spark."""
     with raised(SettingRefused, "PROTOBUF_MESSAGE", "shop.Tree"):
         Protobuf(message("Tree")).bind()

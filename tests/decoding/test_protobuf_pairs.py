@@ -11,16 +11,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    duration_pb2,
-    message_factory,
-    timestamp_pb2,
-    wrappers_pb2,
-)
+from google.protobuf import descriptor_pb2
 
 from exactum import Protobuf
+from tests.kit.decoding import records as made
 from tests.kit.decoding.format_cases import decoded, framed, reason
 from tests.kit.decoding.registry import Registry
 
@@ -82,11 +76,7 @@ def file_with(kind: str, label: str = "optional", **more: Any) -> Any:
 
 
 def class_of(file: Any) -> Any:
-    pool = descriptor_pool.DescriptorPool()
-    for known in (timestamp_pb2, duration_pb2, wrappers_pb2):
-        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
-    pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("p.M"))
+    return made.class_of(file, "p.M")
 
 
 def expected(value: Any, read: str) -> Any:

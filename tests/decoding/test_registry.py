@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry.serde import SchemaId
-from pyspark.sql import SparkSession
 
 from exactum import Avro, Json, Protobuf
 from exactum.errors import SettingRefused, Unavailable
@@ -27,7 +26,7 @@ from tests.kit.decoding.registry import Registry, guid_of
 from tests.kit.errors import raised
 from tests.kit.sql.certificates import make_certificate
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.usefixtures("spark")
 
 
 def reading(*names: str) -> dict[str, Any]:
@@ -45,7 +44,7 @@ def test_a_subject_with_a_context_is_refused(registry: Registry) -> None:
             given(registry=registry.url, subject=":.lab:in-value").bind()
 
 
-def test_references_are_resolved_or_named(spark: SparkSession, registry: Registry) -> None:
+def test_references_are_resolved_or_named(registry: Registry) -> None:
     """By subject and version, each once; one that is not there, or in a context, is named."""
 
     def money(*names: str) -> Any:
@@ -107,7 +106,7 @@ def rule(kind: str, mode: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_rules_that_change_values_are_refused(
-    spark: SparkSession, registry: Registry, rules: dict[str, Any], good: bool
+    registry: Registry, rules: dict[str, Any], good: bool
 ) -> None:
     """A contract's rule that a reader would have to apply is refused by its name, at the start and
     in a record; those that Confluent's own client passes over are passed over.
@@ -123,9 +122,7 @@ def test_rules_that_change_values_are_refused(
     assert "hideNames" in reason(by_schema, framed(number) + b"\x02")
 
 
-def test_ids_that_are_guids_before_a_record_or_in_a_header(
-    spark: SparkSession, registry: Registry
-) -> None:
+def test_ids_that_are_guids_before_a_record_or_in_a_header(registry: Registry) -> None:
     """Newer clients write a GUID; the last header counts, as in Kafka, and a record without one has
     its id before it.
     """
@@ -166,7 +163,7 @@ def test_ids_that_are_guids_before_a_record_or_in_a_header(
     assert with_ids(records, pa.array([None] * 5, kind), name) is records
 
 
-def test_what_a_registry_cannot_explain_is_bad(spark: SparkSession, registry: Registry) -> None:
+def test_what_a_registry_cannot_explain_is_bad(registry: Registry) -> None:
     """Unknown ids, other kinds of schema, other types and a wrong frame are properties of a
     record.
     """
@@ -194,16 +191,15 @@ def test_what_a_registry_cannot_explain_is_bad(spark: SparkSession, registry: Re
     assert decoded(given, [framed(number) + b"\x0a"]) == ([{"id": 5}], {})
 
 
-def test_a_registry_that_is_down_is_no_bad_record(spark: SparkSession) -> None:
+def test_a_registry_that_is_down_is_no_bad_record(registry: Registry) -> None:
     """No answer, or a server's error, is Unavailable for the epoch; the message has no password."""
-    server = Registry()
-    number = server.register("s", '"long"')
-    quick = {"url": f"http://me:secret@{server.address}", "max.retries": 0}
-    server.status = 503
-    with raised(Unavailable, server.address, "HTTP 503") as refused:
+    number = registry.register("s", '"long"')
+    quick = {"url": f"http://me:secret@{registry.address}", "max.retries": 0}
+    registry.status = 503
+    with raised(Unavailable, registry.address, "HTTP 503") as refused:
         decoded(Avro('"long"', registry=quick), [framed(number) + b"\x02"])
-    server.close()
-    with raised(Unavailable, server.address, "(Connect") as gone:
+    registry.close()
+    with raised(Unavailable, registry.address, "(Connect") as gone:
         decoded(Avro('"long"', registry=quick), [framed(number) + b"\x02"])
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and says nothing
         slow = {"url": f"http://127.0.0.1:{silent.getsockname()[1]}", "timeout": 0.2}
@@ -228,7 +224,7 @@ def test_a_registry_that_is_down_is_no_bad_record(spark: SparkSession) -> None:
     ],
 )
 def test_what_stands_before_a_registry_does_not_speak_for_it(
-    spark: SparkSession, registry: Registry, status: int, body: bytes
+    registry: Registry, status: int, body: bytes
 ) -> None:
     """A 404 without the registry's own code, and a page where a schema belongs, say nothing
     about a record.
@@ -244,9 +240,7 @@ def test_what_stands_before_a_registry_does_not_speak_for_it(
     assert decoded(given, [framed(number) + b"\x02"]) == ([1], {})
 
 
-def test_a_registry_that_follows_another_is_waited_for(
-    spark: SparkSession, registry: Registry
-) -> None:
+def test_a_registry_that_follows_another_is_waited_for(registry: Registry) -> None:
     """That a schema is unknown is believed only after another look; one wait is enough for all
     ids of a task.
     """
@@ -267,11 +261,11 @@ def test_a_registry_that_follows_another_is_waited_for(
     assert all(asked.count(path) >= 2 for path in asked) and len(asked) < 50 * 2 + 10
 
 
-def test_a_registry_with_a_password(spark: SparkSession) -> None:
+def test_a_registry_with_a_password(registry: Registry) -> None:
     """Credentials are used, refused ones are a setting to change, and neither shows them."""
-    server = Registry(user="me:secret")
-    number = server.register("s", '"long"')
-    good = {"url": server.url, "basic.auth.user.info": "me:secret"}
+    registry.user = "me:secret"
+    number = registry.register("s", '"long"')
+    good = {"url": registry.url, "basic.auth.user.info": "me:secret"}
     assert decoded(Avro(registry=good, subject="s"), [framed(number) + b"\x02"]) == ([1], {})
     with raised(SettingRefused, "REGISTRY_ACCESS", "HTTP 401") as refused:
         Avro(registry={**good, "basic.auth.user.info": "me:geheim"}, subject="s").bind()
@@ -279,13 +273,10 @@ def test_a_registry_with_a_password(spark: SparkSession) -> None:
     with raised(SettingRefused, "REGISTRY_ARGUMENT", "no.such") as unknown:
         Avro('"long"', registry={**good, "no.such": 1}).bind()
     assert "secret" not in str(unknown.value)
-    server.close()
 
 
 @pytest.mark.parametrize("status", [400, 403, 405, 407, 422])
-def test_what_a_registry_refuses_is_a_setting(
-    spark: SparkSession, registry: Registry, status: int
-) -> None:
+def test_what_a_registry_refuses_is_a_setting(registry: Registry, status: int) -> None:
     """A version that can be none (422), a TLS port that is asked without TLS (400), a proxy."""
     registry.status = status
     with raised(SettingRefused, "REGISTRY_ACCESS", f"HTTP {status}"):
@@ -304,9 +295,7 @@ def test_a_url_that_can_be_none_is_refused(url: str) -> None:
         Avro('"long"', registry=url).bind()
 
 
-def test_tls_that_cannot_come_about_is_a_setting(
-    spark: SparkSession, registry: Registry, tmp_path: Path
-) -> None:
+def test_tls_that_cannot_come_about_is_a_setting(registry: Registry, tmp_path: Path) -> None:
     """On a port without it, with an authority that is not trusted, without its file."""
     made, key = make_certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -323,7 +312,7 @@ def test_tls_that_cannot_come_about_is_a_setting(
         Avro(registry={"url": secured, "ssl.ca.location": str(made)}, subject="s").bind()
 
 
-def test_json_with_a_registry(spark: SparkSession, registry: Registry) -> None:
+def test_json_with_a_registry(registry: Registry) -> None:
     """The registry's frame is taken off and its id looked up. One that is shorter than the frame,
     and null ones, are no error of their batch.
     """
@@ -339,7 +328,7 @@ def test_json_with_a_registry(spark: SparkSession, registry: Registry) -> None:
     assert "missing required field" in reason(needed, framed(number) + b"{}")
 
 
-def test_subjects_that_are_not_there_are_refused(spark: SparkSession, registry: Registry) -> None:
+def test_subjects_that_are_not_there_are_refused(registry: Registry) -> None:
     """A missing subject, version or name of it is a setting to correct, not a server to wait
     for.
     """

@@ -16,7 +16,6 @@ from exactum.kafka.requests import BrokerRequests
 from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S
 
-pytestmark = pytest.mark.broker
 HEAD_BYTES, LENGTH_AT, ATTRIBUTES_AT, COUNT_AT = 12, 8, 21, 57
 EMPTY_BYTES = 61
 CONTROL = 0x20

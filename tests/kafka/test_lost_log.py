@@ -11,7 +11,6 @@ from exactum.protocol.model import CommitPermit, PreparedTransaction
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import OpenedSink, frame, opened
 
-pytestmark = pytest.mark.broker
 ROWS = [b"a", b"b", b"c"]
 
 

@@ -19,7 +19,6 @@ from exactum.kafka.transaction import KafkaTransaction
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import open_many, opened, wait_for_rest
 
-pytestmark = pytest.mark.broker
 PARTITIONS = 4
 T = TypeVar("T")
 
@@ -49,30 +48,9 @@ def test_a_deadline_counts_from_the_last_answer(broker: Broker) -> None:
         requests.close()
 
 
-def test_many_commits_need_no_deadline_of_their_own(broker: Broker) -> None:
-    """With a deadline in which not all of them can be answered, all are committed; so are they by a
-    start that comes after a half of them, and by one that comes after all. These have the usual
-    one: the broker may still be writing the markers of the one before, and says so until then.
-    """
-    name, count = broker.topic("many", partitions=PARTITIONS), 200
-    with opened(broker.sink(name)) as sink:
-        prepared = open_many(sink, name, PARTITIONS, count)
-        verified = sink.participant.verify(prepared)
-        ends = {t.transactional_id: t.producer for t in map(KafkaTransaction.of, verified)}
-        half = dict(list(ends.items())[: count // 2])
-        for some, limits in ((half, {"deadline_ms": 20}), (ends, {}), (ends, {})):
-            requests = BrokerRequests(broker.servers, (), "test", **limits)
-            try:
-                assert requests.commit_transactions(some) == dict.fromkeys(some, 0)
-            finally:
-                requests.close()
-        assert len(sink.participant.commit(sink.permit(verified), verified).committed) == count
-    assert len(broker.read(name)) == count
-
-
 def test_others_are_answered_while_many_commit(broker: Broker) -> None:
     """Their requests, sent once, are not refused because so many are under way on the same
-    connection.
+    connection. What several commit at once, each of them commits.
     """
     name, count = broker.topic("crowd", partitions=PARTITIONS), 100
     with opened(broker.sink(name)) as sink:
@@ -96,7 +74,8 @@ def test_others_are_answered_while_many_commit(broker: Broker) -> None:
             for thread in threads:
                 thread.join()
             requests.close()
-        assert len(ended) == 4
+        assert ended == [dict.fromkeys(ends, 0)] * 4
+    assert len(broker.read(name)) == count
 
 
 def test_leaders_are_heard_of_some_producers(broker: Broker) -> None:

@@ -28,10 +28,6 @@ from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import frame
 from tests.kit.waiting import WAIT_MAX_S
 
-pytestmark = pytest.mark.broker
-
-WAIT_S = WAIT_MAX_S
-
 
 @pytest.fixture
 def plan(broker: Broker) -> ProducerPlan:
@@ -47,7 +43,7 @@ def test_a_ready_one_is_taken_first(plan: ProducerPlan, monkeypatch: pytest.Monk
 
     def second_is_slow(plan: ProducerPlan, transactional_id: str, *rest: Any) -> Producer:
         if transactional_id.endswith("/1"):
-            assert goes_on.wait(WAIT_S)
+            assert goes_on.wait(WAIT_MAX_S)
         return initialised(plan, transactional_id, *rest)
 
     monkeypatch.setattr(producer_pool, "initialised", second_is_slow)
@@ -58,7 +54,7 @@ def test_a_ready_one_is_taken_first(plan: ProducerPlan, monkeypatch: pytest.Monk
         with pool._lock:
             ready = pool._submit()
             pool._ahead.append(ready)
-        assert ready.result(WAIT_S).transactional_id.endswith("/2")
+        assert ready.result(WAIT_MAX_S).transactional_id.endswith("/2")
         taken = pool.take(1)
         assert taken.transactional_id.endswith("/2")
         assert used.transactional_id.endswith("/0")

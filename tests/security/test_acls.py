@@ -9,10 +9,8 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import subprocess
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +18,6 @@ import pyarrow as pa
 import pytest
 
 from exactum import FileSink
-from exactum.java.program import java_program
 from exactum.kafka.producer_pool import process_pools
 from exactum.kafka.settings import RECORD_BYTES_MAX
 from exactum.kafka.sink import BROKER_TIMEOUT_MAX_MS, KafkaSink
@@ -37,9 +34,10 @@ from tests.kit.security.rights import (
     revoke,
 )
 from tests.kit.servers.kafka_cluster import KafkaCluster
+from tests.kit.sql.certificates import make_certificate
 from tests.kit.transactions.operator import typed
 from tests.kit.verify.recorded_query import RecordedQuery
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.waiting import await_true
 
 pytestmark = SECURED
 
@@ -47,10 +45,6 @@ TOPIC, PARTITIONS = "guarded", 2
 TOPIC_MESSAGE_MAX = 2_000_000
 ABOVE_LIBRDKAFKAS_MAX = b"x" * 1_500_000
 BROKER_TIMEOUT_MS = 1_200_000  # of the fixture secured_kafka
-SHORT_TIMEOUT_MS = 4_000
-WAIT_S = WAIT_MAX_S
-
-
 NAMES = {
     "output topic": ("topic", TOPIC),
     "transactional id": ("transactional_id", ""),
@@ -117,7 +111,6 @@ def sink_of(
     user: str,
     *,
     topic: str | None = TOPIC,
-    timeout_ms: int | None = None,
     **changed: str,
 ) -> KafkaSink:
     """``changed``: client settings that differ from the right ones, with _ for the dots."""
@@ -127,7 +120,6 @@ def sink_of(
     return KafkaSink(
         topic,
         bootstrap_servers=cluster.bootstrap_servers,
-        transaction_timeout_ms=timeout_ms,
         producer=settings,
     )
 
@@ -183,14 +175,14 @@ def test_documented_rights_are_enough(secure: KafkaCluster) -> None:
 
 
 def test_documented_rights_are_enough_to_salvage(secure: KafkaCluster) -> None:
-    """A decided transaction that the broker timed out is read back and written again; so is its
-    denial told.
+    """A decided transaction that was aborted, as the broker does when its time is over, is read back
+    and written again; so is its denial told.
     """
     rows = [f"salvaged-{i}".encode() for i in range(100)]
-    with opened(sink_of(secure, lacking(), timeout_ms=SHORT_TIMEOUT_MS)) as sink:
+    with opened(sink_of(secure, lacking())) as sink:
         verified = sink.participant.verify(sink.write(frame(rows, rows)))
         permit = sink.permit(verified)
-        await_true(lambda: not sink.participant.list_open(), "it happens")
+        sink.participant.abort(sink.participant.list_open())
         report = sink.participant.commit(permit, verified)
         assert report.expired == tuple(verified)
         with (
@@ -380,29 +372,6 @@ def test_a_topic_that_a_later_run_may_not_read_back_is_named_at_once(
 # ---- credentials -------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def foreign_ca(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The certificate of an authority that signed nothing."""
-    folder = tmp_path_factory.mktemp("ca")
-    store = [
-        "-keystore",
-        str(folder / "other.p12"),
-        "-alias",
-        "other",
-        "-storepass",
-        "exactum-local",
-    ]
-    made = ["-genkeypair", "-keyalg", "EC", "-dname", "CN=other", "-ext", "bc:c=ca:true"]
-    for action in (made, ["-exportcert", "-rfc", "-file", str(folder / "other.pem")]):
-        subprocess.run(
-            [java_program("keytool"), *action, *store],
-            check=True,
-            capture_output=True,
-            timeout=WAIT_S,
-        )
-    return str(folder / "other.pem")
-
-
 @pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("changed", "code", "facts"),
@@ -421,7 +390,7 @@ def foreign_ca(tmp_path_factory: pytest.TempPathFactory) -> str:
 )
 def test_wrong_credentials_are_refused_at_once_and_never_shown(
     secure: KafkaCluster,
-    request: pytest.FixtureRequest,
+    tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     changed: dict[str, str],
     code: str,
@@ -431,14 +400,14 @@ def test_wrong_credentials_are_refused_at_once_and_never_shown(
     at DEBUG.
     """
     show_all_logs(caplog)
-    if changed.get("ssl_ca_location") == "foreign":
-        changed = {"ssl_ca_location": request.getfixturevalue("foreign_ca")}
+    if changed.get("ssl_ca_location") == "foreign":  # an authority that signed nothing
+        changed = {"ssl_ca_location": str(make_certificate(tmp_path)[0])}
     sink_ = sink_of(secure, lacking(), **changed)
-    with refused(code, *facts), catching() as caught, opened(sink_):
+    with refused(code, *facts) as caught, opened(sink_):
         pass
     gc.collect()  # here and not in another module's test
     secrets = [secure.client_settings(lacking())["sasl.password"], "guessed-staple"]
-    shown = "".join(traceback.format_exception(caught[0])) + repr(sink_) + caplog.text
+    shown = "".join(traceback.format_exception(caught.value)) + repr(sink_) + caplog.text
     connects = "Starting KafkaAdminClient with configuration" in caplog.text
     assert connects or "librdkafka does not take" in shown
     assert not any(secret in shown for secret in secrets)
@@ -465,12 +434,11 @@ def test_a_password_stays_out_of_logs_reprs_and_the_decision_record(
         ]
     no_write = lacking(*of_kinds([("topic", "WRITE")]))
     with (
-        refused("KAFKA_ACCESS", "WRITE"),
-        catching() as caught,
+        refused("KAFKA_ACCESS", "WRITE") as caught,
         opened(sink_of(secure, no_write), "discreet") as sink,
     ):
         sink.write(frame([b"denied"]))
-    shown += traceback.format_exception(caught[0])
+    shown += traceback.format_exception(caught.value)
     assert "Starting KafkaAdminClient with configuration" in caplog.text
     assert not any(SECRET in text for text in (*shown, caplog.text))
 
@@ -479,14 +447,3 @@ def show_all_logs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     for name in ("kafka", "exactum"):
         caplog.set_level(logging.DEBUG, logger=name)
-
-
-@contextmanager
-def catching() -> Iterator[list[BaseException]]:
-    """The error that passes, for a closer look."""
-    caught: list[BaseException] = []
-    try:
-        yield caught
-    except BaseException as error:
-        caught.append(error)
-        raise

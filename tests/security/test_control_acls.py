@@ -24,7 +24,6 @@ from tests.kit.waiting import WAIT_MAX_S
 pytestmark = SECURED
 
 TOPIC = "guarded-rules"
-WAIT_S = WAIT_MAX_S
 
 RIGHTS = documented("control.md", {"control topic": ("topic", TOPIC)})
 USERS = {"full": RIGHTS, "sees": [Right("topic", TOPIC, False, "DESCRIBE")], "stranger": []}
@@ -77,7 +76,7 @@ def test_a_right_that_is_taken_away_is_named(secure: KafkaCluster) -> None:
     secure.grant("full", "topic", "taken", "READ")
     settings = tuple(secure.client_settings("full").items())
     with closing(TopicReader("taken", secure.bootstrap_servers, settings)) as reader:
-        deadline_s = time.monotonic() + WAIT_S
+        deadline_s = time.monotonic() + WAIT_MAX_S
         while True:
             try:
                 assert reader.read_to(reader.end_offsets()) == []

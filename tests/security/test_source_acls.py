@@ -39,7 +39,6 @@ TOPIC, SECOND, GROUP, UPSTREAM = (
     "upstream-of-orders",
 )
 RECORDS = 5
-WAIT_S = WAIT_MAX_S
 
 
 NAMES = {
@@ -148,7 +147,7 @@ class Source:
         asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)])
         (future,) = asked.values()
         return next(
-            (c.offset for c in future.result(WAIT_S).topic_partitions if c.topic == TOPIC), -1
+            (c.offset for c in future.result(WAIT_MAX_S).topic_partitions if c.topic == TOPIC), -1
         )
 
 
@@ -236,9 +235,8 @@ def test_a_pattern_finds_what_may_be_seen(source: Source) -> None:
         **source.cluster.client_settings("full"),
     }
     await_true(
-        lambda: SECOND in Producer(login).list_topics(timeout=WAIT_S).topics,
+        lambda: SECOND in Producer(login).list_topics(timeout=WAIT_MAX_S).topics,
         "the broker knows it",
-        WAIT_S,
     )
     assert source.run("full", topics=pattern) == (rows(TOPIC) + rows(SECOND), None)
 
@@ -254,19 +252,18 @@ def test_who_holds_readers_back(source: Source, user: str, monkeypatch: pytest.M
     cluster = source.cluster
     login = {"bootstrap.servers": cluster.bootstrap_servers, **cluster.client_settings("admin")}
     producer = Producer({**login, "transactional.id": UPSTREAM})
-    producer.init_transactions(WAIT_S)
+    producer.init_transactions(WAIT_MAX_S)
     producer.begin_transaction()
     producer.produce(TOPIC, b"held back")
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(WAIT_MAX_S) == 0
     stream, frame = source.stream(user)
     query = stream.start(frame, processingTime="100 milliseconds")
     try:
-        stalls = lambda: [e for e in stream.events if isinstance(e, events.UpstreamStalled)]  # noqa: E731
-        await_true(lambda: bool(stalls()), "the stall is told of", WAIT_S)
+        await_true(lambda: bool(stream.told(events.UpstreamStalled)), "the stall is told of")
     finally:
         query.stop()
-        producer.abort_transaction(WAIT_S)
-    (event,) = stalls()
+        producer.abort_transaction(WAIT_MAX_S)
+    (event,) = stream.told(events.UpstreamStalled)
     assert (event.topic, event.partition, event.lso_gap) == (TOPIC, 0, 1)
     assert event.producer_id is not None
     assert event.transactional_id == (UPSTREAM if user == "full" else None)

@@ -4,6 +4,7 @@ they take into Python, and the same checkpoint.
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
@@ -24,7 +25,6 @@ from tests.kit.source.columnar_ways import (
     WAYS,
     WriterSink,
     give,
-    give_large,
     notes_of,
     run,
     schemas,
@@ -61,10 +61,10 @@ def test_one_checkpoint(stream: Any, broker: Broker) -> None:
 
 
 @pytest.mark.variants(1)
-def test_gaps_of_compaction(stream: Any, topics: Any, broker: Broker, way: str) -> None:
+def test_gaps_of_compaction(stream: Any, topics: Any, way: str) -> None:
     """Offsets that a compacted topic has no more are passed over; tombstones are records."""
     quick = {"cleanup.policy": "compact", "segment.ms": 100, "min.cleanable.dirty.ratio": 0.001}
-    name = broker.topic("compacted", partitions=1, config={**quick, "max.compaction.lag.ms": 100})
+    name = topics.topic("compacted", partitions=1, config={**quick, "max.compaction.lag.ms": 100})
     producer = producer_to(stream.broker.servers)
     for number in range(30):
         producer.produce(name, None if number == 29 else b"%d" % number, key=b"%d" % (number % 3))
@@ -80,11 +80,9 @@ def test_gaps_of_compaction(stream: Any, topics: Any, broker: Broker, way: str) 
 
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("tolerant", [False, True])
-def test_records_that_are_gone(
-    stream: Any, topics: Any, broker: Broker, way: str, tolerant: bool
-) -> None:
+def test_records_that_are_gone(stream: Any, topics: Any, way: str, tolerant: bool) -> None:
     """Deleted between planning and reading: an error, or passed over where that is accepted."""
-    name = broker.topic("gone", partitions=1)
+    name = topics.topic("gone", partitions=1)
     topics.give(name, 20, partitions=1)
 
     def rows(batch: Any) -> Any:
@@ -103,11 +101,9 @@ def test_records_that_are_gone(
 
 
 @pytest.mark.variants(1)
-def test_records_that_are_gone_and_were_kept(
-    stream: Any, topics: Any, broker: Broker, way: str
-) -> None:
+def test_records_that_are_gone_and_were_kept(stream: Any, topics: Any, way: str) -> None:
     """A function that persists the batch, and counts it, gets these rows written."""
-    name = broker.topic("kept", partitions=1)
+    name = topics.topic("kept", partitions=1)
     topics.give(name, 20, partitions=1)
     counted: list[int] = []
 
@@ -126,7 +122,8 @@ def test_records_that_are_gone_and_were_kept(
 def test_large_records(stream: Any, broker: Broker, packed_jobs: list[Any]) -> None:
     """A batch has two mebibytes, and one record more than fits: memory is bounded by that."""
     name = broker.topic("large", partitions=1, config={"max.message.bytes": 2_000_000})
-    values = give_large(stream.broker.kafka, name)
+    values = [os.urandom(1_000_000) for _ in range(24)]
+    broker.produce(name, *values, message_max_bytes=2_000_000)
     assert run(stream, stream.read(name)) is None
     assert [row["value"] for row in written(stream.out)] == values
     assert packed_jobs
@@ -138,17 +135,12 @@ def test_views(stream: Any, broker: Broker, packed_jobs: list[Any]) -> None:
     name = broker.topic("views", partitions=2)
     expected = give(stream.broker, name, 25, 2)
     other = stream.out.with_name("other")
-    once = exactum.exactly_once(
-        exactum.FileSink(str(stream.out), format="parquet"),
-        exactum.FileSink(
-            str(other),
-            format="parquet",
-            name="other",
-            rows=exactum.Rows(columns=["value AS v", "partition", "offset"]),
-        ),
+    some = exactum.Rows(columns=["value AS v", "partition", "offset"])
+    sinks = (
+        exactum.FileSink(stream.out, format="parquet"),
+        exactum.FileSink(other, format="parquet", name="other", rows=some),
     )
-    writer = stream.read(name).writeStream.trigger(availableNow=True)
-    assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
+    assert stream.end(start(stream, stream.read(name), *sinks)) is None
     assert [row["value"] for row in written(stream.out)] == [row["value"] for row in expected]
     assert [row["v"] for row in written(other)] == [row["value"] for row in expected]
     assert len(packed_jobs) == 1
@@ -170,10 +162,8 @@ def test_a_task_that_fails_once(stream: Any, broker: Broker, way: str) -> None:
     """Its second try reads the same records."""
     name = broker.topic("retried", partitions=2)
     expected = give(stream.broker, name, 40, 2)
-    once = exactum.exactly_once(WriterSink(str(stream.out), failing_once))
-    notes_of(stream.out).mkdir()
-    writer = stream.read(name).writeStream.trigger(availableNow=True)
-    assert stream.end(once.start(writer, checkpoint=stream.checkpoint)) is None
+    query = start(stream, stream.read(name), WriterSink(stream.out, failing_once))
+    assert stream.end(query) is None
     assert len(list(notes_of(stream.out).iterdir())) == 2
     assert [row["value"] for row in written(stream.out)] == [row["value"] for row in expected]
 
@@ -186,20 +176,26 @@ def failing_once(opened: Any, order: Any, task: Any, folder: Path) -> Any:
     return opened()
 
 
+def start(stream: Any, frame: Any, *sinks: Any) -> Any:
+    notes_of(stream.out).mkdir()
+    once = exactum.exactly_once(*sinks)
+    return once.start(frame.writeStream.trigger(availableNow=True), checkpoint=stream.checkpoint)
+
+
 LIVES = 4
 """Each run has other moments."""
 
 
 @pytest.mark.deep
 @pytest.mark.usefixtures("way")
-def test_stops_at_any_moment(stream: Any, topics: Any, broker: Broker) -> None:
+def test_stops_at_any_moment(stream: Any, topics: Any) -> None:
     """While Spark asks for offsets, plans, reads or waits: no stop is a failure, and nothing is
     lost.
     """
     seed = time.time_ns()
     print(f"seed {seed}")
     moments = random.Random(seed)
-    name = broker.topic("stopped", partitions=3)
+    name = topics.topic("stopped", partitions=3)
     for life in range(LIVES):
         topics.give(name, 20, partitions=3)
         query = stream.start(stream.read(name, maxOffsetsPerTrigger=9))
@@ -229,17 +225,13 @@ def test_progress(stream: Any, broker: Broker, way: str) -> None:
 
 
 def test_the_way_back(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's own source, where the classes are not there, or are of another Spark."""
+    """Spark's own source, where it is asked for, or the classes are of another Spark. (Where they
+    cannot be loaded: test_bounded.test_without_our_jar.)
+    """
     assert columnar.kafka_format(spark) == "exactum.ColumnarKafka"
     with configured(spark, {columnar.SETTING: "False"}):
         assert columnar.kafka_format(spark) == "kafka"
     monkeypatch.setattr(columnar, "SPARK_VERSIONS", ("4.0.",))
-    assert columnar.kafka_format(spark) == "kafka"
-    monkeypatch.undo()
-    monkeypatch.setattr(columnar, "FORMAT", "exactum.NoSuchClass")
-    assert columnar.kafka_format(spark) == "kafka"
-    # A class that is there and cannot be made, as ours where its loader sees no connector.
-    monkeypatch.setattr(columnar, "FORMAT", "java.lang.Number")
     assert columnar.kafka_format(spark) == "kafka"
 
 
@@ -340,12 +332,6 @@ def held_of(stream: Any) -> list[int]:
     return [int(note.name) for note in notes_of(stream.out).iterdir()]
 
 
-def start(stream: Any, frame: Any, sink: Any) -> Any:
-    notes_of(stream.out).mkdir()
-    once = exactum.exactly_once(sink)
-    return once.start(frame.writeStream.trigger(availableNow=True), checkpoint=stream.checkpoint)
-
-
 @pytest.mark.deep
 def test_a_task_that_is_killed(
     stream: Any, broker: Broker, packed_jobs: list[Any], way: str
@@ -373,10 +359,8 @@ def test_a_task_that_is_killed(
 def test_a_slow_broker(stream: Any, broker: Broker, way: str) -> None:
     """A task that is given a record a second ends with its query, though its batch is not full."""
     name = broker.topic("slow", partitions=1)
-    producer = producer_to(stream.broker.servers)
-    for _ in range(120):  # each a batch of its own, of which the broker gives one at a time
-        producer.produce(name, b"x")
-        producer.flush(WAIT_MAX_S)
+    # Each is a batch of its own, of which the broker gives one at a time.
+    broker.produce(name, *[b"x"] * 120, batch_num_messages=1)
     slow = {
         "kafka.max.partition.fetch.bytes": 1,
         "kafka.fetch.min.bytes": 1_000_000,

@@ -8,51 +8,27 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import LAZY, MOVING, PACKED, raw_rows, run, way_of
 from tests.kit.waiting import WAIT_MAX_S
-
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 RECORD_BYTES_MAX = 12_000_000
 TIMESTAMP_TYPES = {1: 0, 2: 1}
 """librdkafka's numbers, and Spark's."""
 
 
-def committed(servers: str, topics: list[str]) -> list[tuple[Any, ...]]:
+def committed(broker: Broker, topic: str) -> list[tuple[Any, ...]]:
     """Every record that a read_committed reader sees, as ``raw_rows`` shows it, with its headers."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": servers,
-            "group.id": "of the test",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    parts = [
-        TopicPartition(topic, partition, 0)
-        for topic in topics
-        for partition in consumer.list_topics(topic).topics[topic].partitions
-    ]
-    consumer.assign(parts)
-    ends, seen = 0, []
-    while ends < len(parts):
-        message = consumer.poll(WAIT_MAX_S)
-        assert message is not None
-        if message.error():
-            ends += 1
-            continue
-        kind, ms = message.timestamp()
-        place = (message.topic().encode(), message.partition(), message.offset())
-        headers = [{"key": name, "value": value} for name, value in message.headers() or ()] or None
-        seen.append(
-            (message.key(), message.value(), *place, ms * 1000, TIMESTAMP_TYPES[kind], headers)
+    return [
+        (
+            *(r.key, r.value, topic.encode(), r.partition, r.offset),
+            *(r.at_ms * 1000, TIMESTAMP_TYPES[r.at_type]),
+            [{"key": name, "value": value} for name, value in r.headers] or None,
         )
-    consumer.close()
-    return sorted(seen, key=repr)
+        for r in broker.read(topic)
+    ]
 
 
 def a_value(some: random.Random) -> bytes | None:
@@ -99,13 +75,11 @@ def give(servers: str, topic: str, partitions: int, some: random.Random) -> None
             assert producer.flush(WAIT_MAX_S) == 0
             if transactional:
                 end = producer.commit_transaction
-                (end if some.random() < 0.6 else producer.abort_transaction)(30)
+                (end if some.random() < 0.6 else producer.abort_transaction)(WAIT_MAX_S)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "seed_default", [pytest.param(7, id="seven"), pytest.param(None, marks=pytest.mark.deep)]
-)
+@pytest.mark.parametrize("seed_default", [7, None])
 def test_fuzz(
     make_stream: Any, broker: Broker, packed_jobs: list[Any], seed_default: int | None
 ) -> None:
@@ -123,7 +97,7 @@ def test_fuzz(
         }
         topics.append(broker.topic(f"fuzz{number}", partitions=partitions, config=config))
         give(broker.servers, topics[-1], partitions, some)
-    expected = committed(broker.servers, topics)
+    expected = sorted((row for topic in topics for row in committed(broker, topic)), key=repr)
     headers = seed_default is not None or some.random() < 0.5
     if not headers:
         expected = [row[:-1] for row in expected]

@@ -24,8 +24,6 @@ from tests.kit.source.columnar_ways import (
 from tests.kit.source.in_columns import in_columns
 from tests.kit.spark.torn_stream import configured
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
 SEVERAL: Headers = [("a", b"1"), ("a", None), ("", b""), ("é€", b"\x00\xff")]
 MIXED: Sequence[Headers] = (
     [],

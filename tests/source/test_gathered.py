@@ -12,14 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from exactum import events
-from tests.kit.kafka.broker import Broker, producer_to
+from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import LAZY, PACKED, WAYS, notes_of, written
 from tests.kit.source.columnar_ways import run as into_parquet
-from tests.kit.source.source_stream import transactions
+from tests.kit.source.source_stream import Heard, transactions
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
-
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 PARTITIONS = 5
 LARGE = 2_000_000
@@ -29,10 +27,9 @@ BY_BOTH = pytest.mark.parametrize("way", [PACKED, LAZY])
 
 def give(broker: Broker, name: str, values: list[bytes], partitions: int) -> None:
     """To the partitions in turn."""
-    producer = producer_to(broker.servers, {"message.max.bytes": LARGE})
-    for number, value in enumerate(values):
-        producer.produce(name, value, partition=number % partitions)
-    assert producer.flush(WAIT_MAX_S) == 0
+    for partition in range(partitions):
+        own = values[partition::partitions]
+        broker.produce(name, *own, partition=partition, message_max_bytes=LARGE)
 
 
 @pytest.fixture
@@ -91,12 +88,12 @@ def test_every_record_once_and_in_order(
 @BY_BOTH
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_records_that_are_gone(
-    stream: Any, topics: Any, broker: Broker, read: Callable[..., str | None], tolerant: bool
+    stream: Any, topics: Any, read: Callable[..., str | None], tolerant: bool
 ) -> None:
     """From one of the partitions, deleted before the fourth micro-batch is read: an error, or passed
     over where that is accepted, and the others are read whole.
     """
-    name = broker.topic("gone", partitions=3)
+    name = topics.topic("gone", partitions=3)
     topics.give(name, 24, partitions=3)
 
     def noted(event: Any) -> None:
@@ -114,17 +111,6 @@ def test_records_that_are_gone(
         assert "failOnDataLoss" in str(error)
         assert found == [(p, n) for p in range(3) for n in range(18)]
     assert transactions(stream)[2] == 1
-
-
-class Heard(list[Any]):
-    """Events, each of which is told on its way."""
-
-    def __init__(self, tell: Callable[[Any], None]) -> None:
-        self._tell = tell
-
-    def append(self, event: Any) -> None:
-        self._tell(event)
-        super().append(event)
 
 
 @BY_BOTH

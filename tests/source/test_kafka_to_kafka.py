@@ -23,8 +23,6 @@ from tests.kit.errors import check_error
 from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.waiting import WAIT_MAX_S
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
 RECORDS = 30
 KEY_AND_VALUE = ("key", "value")
 
@@ -44,12 +42,6 @@ def give(broker: Broker, topic: str, count: int = RECORDS, partitions: int = 1) 
     assert producer.flush(WAIT_MAX_S) == 0
 
 
-def by_spark(job: Job, servers: str, **options: Any) -> DataFrame:
-    """Spark's own reader."""
-    given = {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", **options}
-    return job.spark.readStream.format("kafka").options(**given).load()
-
-
 def by_name(broker: Broker) -> str:
     """The same brokers by another address."""
     return broker.servers.replace("127.0.0.1", "localhost")
@@ -58,30 +50,24 @@ def by_name(broker: Broker) -> str:
 # ---- what a query reads, it does not write -------------------------------------------------------
 
 
-def source(job: Job, broker: Broker, topics: Any, **options: Any) -> DataFrame:
-    servers = options.pop("servers", broker.servers)
-    return exactum.read_kafka(job.spark, topics, bootstrap_servers=servers, **options)
-
-
 def pattern(name: str) -> re.Pattern[str]:
     """Matches the topic, and others."""
     return re.compile(f"{re.escape(name)}x?")
 
 
 LOOPS: dict[str, Any] = {
-    "its name": source,
-    "another address": lambda job, broker, name: source(job, broker, name, servers=by_name(broker)),
-    "a pattern": lambda job, broker, name: source(job, broker, pattern(name)),
-    "a partition": lambda job, broker, name: source(job, broker, {name: [0]}),
-    "up to a stop": lambda job, broker, name: source(job, broker, name, stop="latest"),
-    "Spark's own reader": lambda job, broker, name: by_spark(job, broker.servers, subscribe=name),
-    "a login for the JVM alone": lambda job, broker, name: by_spark(
-        job,
-        broker.servers,
-        subscribe=name,
-        **{"kafka.ssl.truststore.location": "/no/such.jks"},
+    "its name": lambda job, broker, name: broker.frame(job.spark, name),
+    "another address": lambda job, broker, name: exactum.read_kafka(
+        job.spark, name, bootstrap_servers=by_name(broker)
     ),
-    "dead letters": lambda job, broker, name: source(job, broker, [name, name]),
+    "a pattern": lambda job, broker, name: broker.frame(job.spark, pattern(name)),
+    "a partition": lambda job, broker, name: broker.frame(job.spark, {name: [0]}),
+    "up to a stop": lambda job, broker, name: broker.frame(job.spark, name, stop="latest"),
+    "Spark's own reader": lambda job, broker, name: broker.by_spark(job.spark, subscribe=name),
+    "a login for the JVM alone": lambda job, broker, name: broker.by_spark(
+        job.spark, subscribe=name, **{"kafka.ssl.truststore.location": "/no/such.jks"}
+    ),
+    "dead letters": lambda job, broker, name: broker.frame(job.spark, [name, name]),
 }
 
 
@@ -111,7 +97,7 @@ def test_a_topic_that_may_be_written(own: bool, job: Job, broker: Broker) -> Non
     name = broker.topic("in", partitions=1)
     give(broker, name)
     sink = broker.sink(name if own else None)
-    frame = source(job, broker, name, failOnLoop=False)
+    frame = broker.frame(job.spark, name, failOnLoop=False)
     assert job.run(frame.select(*KEY_AND_VALUE, "topic"), job.exactly_once(sink)) is None
     assert len(broker.read(name)) == 2 * RECORDS
 
@@ -124,7 +110,7 @@ def test_a_topic_of_that_name_elsewhere(job: Job, broker: Broker) -> None:
     with LocalKafka(jvm_options=SMALL_OPTIONS) as other:
         other.create_topic(name, partitions=1)
         batch = job.exactly_once(exactum.KafkaSink(name, bootstrap_servers=other.bootstrap_servers))
-        assert job.run(source(job, broker, name).select(*KEY_AND_VALUE), batch) is None
+        assert job.run(broker.frame(job.spark, name).select(*KEY_AND_VALUE), batch) is None
         assert len(Broker(other).read(name)) == RECORDS
     assert len(broker.read(name)) == RECORDS
 
@@ -138,7 +124,7 @@ def test_rows_that_name_a_topic_that_is_read(aside: bool, job: Job, broker: Brok
     letters = broker.sink(dead) if aside else None
     batch = job.exactly_once(exactum.KafkaSink(bootstrap_servers=servers), dead_letters=letters)
     back = f"IF(CAST(value AS STRING) < '2', '{name}', '{other}') AS topic"
-    frame = source(job, broker, pattern(name), servers=by_name(broker))
+    frame = exactum.read_kafka(job.spark, pattern(name), bootstrap_servers=by_name(broker))
     error = job.run(frame.selectExpr(*KEY_AND_VALUE, back), batch)
     assert len(broker.read(name)) == RECORDS
     if aside:
@@ -183,7 +169,7 @@ def test_the_order_within_a_key(case: str, job: Job, broker: Broker) -> None:
     broker.kafka.create_topic(out, partitions=2)
     give(broker, name, MANY, partitions=2)
     sink = broker.sink(out, rows=rows)
-    frame = transform(source(job, broker, pattern(name), **options))
+    frame = transform(broker.frame(job.spark, pattern(name), **options))
     assert job.run(frame, job.exactly_once(sink)) is None
     of_key = defaultdict(list)
     for record in broker.read(out):
@@ -224,7 +210,7 @@ def test_a_partition_in_several_tasks(
         if letters
         else job.exactly_once(sink)
     )
-    frame = source(job, broker, name, **options).selectExpr("CAST(value AS STRING) AS value")
+    frame = broker.frame(job.spark, name, **options).selectExpr("CAST(value AS STRING) AS value")
     assert job.run(frame, batch) is None
     found = [
         record.getMessage()

@@ -61,11 +61,24 @@ def test_topics(topics: Any, option: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "topics", ["", [], [""], {}, {"a": []}, {"a": "01"}, {"a": [-1]}, {"a": [True]}]
+    ("topics", "said"),
+    [
+        *((nothing, "topics=") for nothing in ("", [], [""])),
+        *(
+            (nothing, "[0, 1]")
+            for nothing in ({}, {"a": []}, {"a": "01"}, {"a": [-1]}, {"a": [True]})
+        ),
+        # Flags stand beside a pattern's text, which is all that Spark is given.
+        (re.compile("orders-.*", re.IGNORECASE), "(?i)orders"),
+        (re.compile(b"orders-.*"), "(?i)orders"),
+        # A pattern as text was looked for as a topic, which is tried again for ever.
+        *((text, "re.compile") for text in ("orders-.*", ["orders", "a b"], "orders/eu")),
+    ],
+    ids=str,
 )
-def test_topics_that_name_nothing(topics: Any) -> None:
-    """Refused before Spark is asked."""
-    with pytest.raises(SettingRefused):
+def test_topics_that_name_nothing(topics: Any, said: str) -> None:
+    """Refused before Spark is asked, which would know a part of them."""
+    with raised(SettingRefused, "SOURCE_ARGUMENT", said):
         subscription(topics)
 
 

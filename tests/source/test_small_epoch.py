@@ -20,7 +20,6 @@ from exactum.local import LocalKafka
 from exactum.protocol.model import SourceOffsets
 from exactum.spark.write import small_epoch
 from tests.kit.errors import check_query_error
-from tests.kit.kafka.broker import Broker
 from tests.kit.source.columnar_ways import WriterSink
 from tests.kit.source.source_stream import Topics, transactions
 from tests.kit.spark.files import rows_in
@@ -262,7 +261,6 @@ def test_larger_epochs(
 def test_uneven_epochs(
     stream: Any,
     topics: Any,
-    broker: Broker,
     first: int,
     tasks: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -271,7 +269,7 @@ def test_uneven_epochs(
     each of three others. With more than twice its share in the first one they go as planned.
     """
     monkeypatch.setattr(small_epoch, "ROWS_MAX", 1)
-    name = broker.topic("uneven", partitions=4)
+    name = topics.topic("uneven", partitions=4)
     topics.give(name, 2, partitions=4)
     topics.give(name, first - 2, partitions=1)
     half = (first + 6) // 2

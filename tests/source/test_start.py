@@ -22,6 +22,7 @@ from exactum.spark.source import positions, read_kafka
 from tests.kit.errors import check_facts, raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -148,11 +149,11 @@ def test_start_position(case: str, started: dict[str, Started]) -> None:
 
 
 @pytest.mark.deep
-def test_checkpoint_takes_precedence(stream: Any, topics: Any, broker: Broker) -> None:
+def test_checkpoint_takes_precedence(stream: Any, topics: Any) -> None:
     """Whatever start= says by then, a query goes on from its checkpoint, also if the start is
     impossible now.
     """
-    name = broker.topic("precedence", partitions=1)
+    name = topics.topic("precedence", partitions=1)
     topics.give(name, 6, partitions=1)
     assert stream.run(stream.read(name, start={name: {0: 4}})) is None
     for start in ("earliest", "latest", {name: {0: 999}}, EPOCH_MS):
@@ -184,12 +185,12 @@ UNREACHABLE: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.deep
 def test_new_query_out_of_reach(
-    make_stream: Callable[[], Any], topics: Any, broker: Broker, caplog: pytest.LogCaptureFixture
+    make_stream: Callable[[], Any], topics: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A new query that cannot begin where it is told to stops with the reason, and leaves no
     position behind.
     """
-    name = broker.topic("reach", partitions=2)
+    name = topics.topic("reach", partitions=2)
     topics.give(name, 2)
     topics.delete_before(name, 0, 1)
     topics.commit("far", name, {0: 99})
@@ -286,26 +287,8 @@ def test_wrong_address(
             exactum.read_kafka(spark, topics, bootstrap_servers="127.0.0.1:1", **start)
 
 
-@pytest.mark.parametrize(
-    ("topics", "said"),
-    [
-        # Flags stand beside a pattern's text, which is all that Spark is given.
-        (re.compile("orders-.*", re.IGNORECASE), "(?i)orders"),
-        (re.compile(b"orders-.*"), "(?i)orders"),
-        # A pattern as text was looked for as a topic, which is tried again for ever.
-        ("orders-.*", "re.compile"),
-        (["orders", "a b"], "re.compile"),
-        ("orders/eu", "re.compile"),
-    ],
-    ids=str,
-)
-def test_topics_of_which_spark_would_know_a_part(topics: Any, said: str, stream: Any) -> None:
-    with raised(SettingRefused, "SOURCE_ARGUMENT", said):
-        stream.read(topics)
-
-
-def test_a_flag_in_a_patterns_text(stream: Any, topics: Any, broker: Broker) -> None:
-    small = broker.topic("flags-a", partitions=1)
+def test_a_flag_in_a_patterns_text(stream: Any, topics: Any) -> None:
+    small = topics.topic("flags-a", partitions=1)
     large = small.upper()
     topics.kafka.create_topic(large, partitions=1)
     for name in (small, large):
@@ -314,8 +297,9 @@ def test_a_flag_in_a_patterns_text(stream: Any, topics: Any, broker: Broker) -> 
     assert {name for name, _, _ in stream.rows()} == {small, large}
 
 
-def test_topic_made_a_moment_ago(stream: Any, topics: Any) -> None:
+def test_topic_made_a_moment_ago(stream: Any, topics: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that appears while read_kafka looks is not called missing."""
+    monkeypatch.setattr(read_kafka, "NEW_TOPIC_S", WAIT_MAX_S)
     name = f"just-made-{time.time_ns()}"
     making = threading.Timer(0.7, stream.broker.kafka.create_topic, [name], {"partitions": 1})
     making.start()
@@ -332,13 +316,11 @@ def test_pattern_of_nothing(stream: Any, caplog: pytest.LogCaptureFixture) -> No
     assert f"no topics matching 'no-such-topic-.*' at {stream.broker.servers} yet" in caplog.text
 
 
-def test_a_start_behind_an_open_transaction(
-    make_stream: Callable[[], Any], topics: Any, broker: Broker
-) -> None:
+def test_a_start_behind_an_open_transaction(make_stream: Callable[[], Any], topics: Any) -> None:
     """Records behind an open transaction are neither left out nor read too early: a new query does
     not start there before it has ended.
     """
-    name = broker.topic("open", partitions=1)
+    name = topics.topic("open", partitions=1)
     topics.give(name, 5, partitions=1)
     with topics.open_transaction(name) as transaction:
         topics.give(name, 5, partitions=1)  # the offsets 6 to 10
@@ -346,7 +328,7 @@ def test_a_start_behind_an_open_transaction(
         error = stream.run(stream.read(name, start=start)) or ""
         check_facts(error, f"{name}-0", 8, "transaction", 5)
         assert stream.rows() == []
-        transaction.commit_transaction(30)
+        transaction.commit_transaction(WAIT_MAX_S)
     assert stream.run(stream.read(name, start=start)) is None
     assert [offset for _, _, offset in stream.rows()] == [8, 9, 10]
 

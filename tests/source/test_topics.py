@@ -5,6 +5,7 @@ hold readers back.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +20,9 @@ from exactum.spark.source import lag, read_kafka, watch, watched_source
 from exactum.spark.source.columnar import SPARKS
 from exactum.spark.source.options import Subscription
 from tests.kit.errors import check_query_error
-from tests.kit.kafka.broker import Broker
+from tests.kit.source.source_stream import Heard
 from tests.kit.spark import folder_sink
 from tests.kit.waiting import WAIT_MAX_S, await_true
-
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 @pytest.fixture(autouse=True)
@@ -33,13 +32,11 @@ def sure_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watched_source, "SURE_PAUSE_S", 0.1)
 
 
-def test_topic_made_anew_with_fewer_records(
-    make_stream: Callable[[], Any], topics: Any, broker: Broker
-) -> None:
+def test_topic_made_anew_with_fewer_records(make_stream: Callable[[], Any], topics: Any) -> None:
     """Fewer records, or fewer partitions, than the checkpoint has read: the start is refused, by
     Spark or by us.
     """
-    fewer, narrower = broker.topic("fewer", partitions=2), broker.topic("narrower", partitions=2)
+    fewer, narrower = topics.topic("fewer", partitions=2), topics.topic("narrower", partitions=2)
     for name, partitions in ((fewer, 2), (narrower, 1)):
         topics.give(name, 5)
         stream = make_stream()
@@ -52,19 +49,22 @@ def test_topic_made_anew_with_fewer_records(
 
 
 def test_topic_made_anew_with_more_partitions_while_the_query_runs(
-    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    stream: Any, topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody looks between the two batches: that a partition is new is reason enough to."""
-    monkeypatch.setattr(watch, "CHECK_EVERY_S", WAIT_MAX_S)
-    name = broker.topic("widened", partitions=1)
+    monkeypatch.setattr(watch, "CHECK_EVERY_S", math.inf)
+    name = topics.topic("widened", partitions=1)
     topics.give(name, 5, partitions=1)
-    retrying = stream.read(name, **{"fetchOffset.numRetries": 60})
-    # Seldom: Spark asks which partitions there are, then where these end, and would find the old
-    # topic first and the new one then, of which it has not seen a new partition.
-    query = stream.start(retrying, processingTime="5 seconds")
-    await_true(lambda: len(stream.rows()) == 5, "the first batch")
-    topics.made_anew(name, 2)
-    topics.give(name, 20)
+
+    def noted(event: Any) -> None:
+        # Within the first batch: Spark asks which partitions there are, then where these end, and
+        # between the two it would find the old topic first and the new one then.
+        if isinstance(event, events.EpochCompleted) and event.batch_id == 0:
+            topics.made_anew(name, 2)
+            topics.give(name, 20)
+
+    stream.events = Heard(noted)
+    query = stream.start(stream.read(name), processingTime="0 seconds")
     await_true(lambda: not query.isActive or len(stream.rows()) > 5, "the end of the query")
     assert len(stream.rows()) == 5
     check_query_error(stream.end(query), CheckpointRefused, "TOPIC_CHANGED", f"'{name}'")
@@ -73,13 +73,13 @@ def test_topic_made_anew_with_more_partitions_while_the_query_runs(
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("records", [0, 5], ids=["none", "as many"])
 def test_topic_made_anew_while_the_query_is_quiet(
-    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch, records: int
+    stream: Any, topics: Any, monkeypatch: pytest.MonkeyPatch, records: int
 ) -> None:
     """No batch begins, since nothing comes or the offsets look as they did: it ends all the same,
     and is not taken for one that was stopped.
     """
     monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.5)
-    name = broker.topic("quiet", partitions=1)
+    name = topics.topic("quiet", partitions=1)
     topics.give(name, 5, partitions=1)
     # Spark finds by itself that offsets went back, after three tries: our look has to come first.
     retrying = stream.read(name, **{"fetchOffset.numRetries": 600})
@@ -94,15 +94,15 @@ def test_topic_made_anew_while_the_query_is_quiet(
     check_query_error(error, CheckpointRefused, code, f"'{name}'")
     assert isinstance(query.exception(), CheckpointRefused)
     assert len(stream.rows()) == 5
-    (ended,) = (one for one in stream.events if isinstance(one, events.RunEnded))
+    (ended,) = stream.told(events.RunEnded)
     assert ended.error == "CheckpointRefused"
 
 
 def test_no_batch_is_written_that_was_not_compared(
-    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    stream: Any, topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start whose topics cannot be looked at is refused, to be tried again."""
-    name = broker.topic("unseen", partitions=2)
+    name = topics.topic("unseen", partitions=2)
     topics.give(name, 5)
     frame = stream.read(name)
 
@@ -118,12 +118,12 @@ def test_no_batch_is_written_that_was_not_compared(
 
 
 def test_retention_passed_the_next_offset(
-    stream: Any, topics: Any, broker: Broker, caplog: pytest.LogCaptureFixture
+    stream: Any, topics: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Records that were deleted before they were read: refused, or passed over where
     failOnDataLoss is false.
     """
-    name = broker.topic("retention", partitions=1)
+    name = topics.topic("retention", partitions=1)
     topics.give(name, 5, partitions=1)
     assert stream.run(stream.read(name)) is None
     topics.delete_before(name, 0, 5)
@@ -142,12 +142,12 @@ def test_retention_passed_the_next_offset(
 
 @pytest.mark.parametrize("code", ["", "RECORDS_LOST", "TOPIC_CHANGED", "TOPIC_GONE"])
 def test_a_decided_batch_whose_input_is_gone(
-    stream: Any, topics: Any, broker: Broker, tmp_path: Path, code: str
+    stream: Any, topics: Any, tmp_path: Path, code: str
 ) -> None:
     """One sink has it, and the other one was not reached: it comes to stand in both, whatever has
     become of what it read. Only then the query is refused, where more is gone than it has read.
     """
-    name, other = broker.topic("decided", partitions=1), tmp_path / "other"
+    name, other = topics.topic("decided", partitions=1), tmp_path / "other"
 
     def run() -> str | None:
         sinks = exactum.FileSink(stream.out, format="json"), folder_sink.FolderSink(str(other))
@@ -181,9 +181,9 @@ def test_a_decided_batch_whose_input_is_gone(
 
 
 @pytest.mark.deep
-def test_another_topic_with_the_checkpoint(stream: Any, topics: Any, broker: Broker) -> None:
+def test_another_topic_with_the_checkpoint(stream: Any, topics: Any) -> None:
     """The query that has taken another's checkpoint writes nothing, and that one goes on."""
-    mine, other = broker.topic("mine", partitions=2), broker.topic("other", partitions=2)
+    mine, other = topics.topic("mine", partitions=2), topics.topic("other", partitions=2)
     topics.give(mine, 5)
     topics.give(other, 3)
     assert stream.run(stream.read(mine)) is None
@@ -202,11 +202,9 @@ def test_another_topic_with_the_checkpoint(stream: Any, topics: Any, broker: Bro
 
 
 @pytest.mark.deep
-def test_a_new_topic_is_read_after_a_failed_attempt(
-    stream: Any, topics: Any, broker: Broker
-) -> None:
+def test_a_new_topic_is_read_after_a_failed_attempt(stream: Any, topics: Any) -> None:
     """It is on record by then, and was not left out."""
-    old, new = broker.topic("old", partitions=1), broker.topic("new", partitions=1)
+    old, new = topics.topic("old", partitions=1), topics.topic("new", partitions=1)
     topics.give(old, 3, partitions=1)
     assert stream.run(stream.read(old)) is None
     topics.give(new, 2, partitions=1)
@@ -221,44 +219,43 @@ def test_a_new_topic_is_read_after_a_failed_attempt(
 
 
 def test_open_transaction_upstream(
-    stream: Any, broker: Broker, topics: Any, monkeypatch: pytest.MonkeyPatch
+    stream: Any, topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transaction left open upstream is told of, with who holds it, and so is its end."""
     monkeypatch.setattr(watch, "CHECK_EVERY_S", 0.5)
     monkeypatch.setattr(lag, "STALL_AFTER_S", 1.0)
-    name = broker.topic("stalled", partitions=2)
+    name = topics.topic("stalled", partitions=2)
     topics.give(name, 3)
     with topics.open_transaction(name) as transaction:
         topics.give(name, 2)
         query = stream.start(stream.read(name), processingTime="100 milliseconds")
-        stalls = lambda: [e for e in stream.events if isinstance(e, events.UpstreamStalled)]  # noqa: E731
-        moves = lambda: any(isinstance(e, events.UpstreamMoved) for e in stream.events)  # noqa: E731
         try:
-            await_true(lambda: bool(stalls()), "the stall is told of")
-            (event,) = stalls()
+            await_true(lambda: bool(stream.told(events.UpstreamStalled)), "the stall is told of")
+            (event,) = stream.told(events.UpstreamStalled)
             place = (event.topic, event.partition, event.last_stable_offset, event.lso_gap)
             assert place == (name, 0, 3, 3)
             assert event.transactional_id == f"open-{name}"
             assert event.producer_id is not None
             transaction.commit_transaction(WAIT_MAX_S)
-            await_true(moves, "its end is told of")
+            await_true(lambda: bool(stream.told(events.UpstreamMoved)), "its end is told of")
             await_true(lambda: len(stream.rows()) == 11, "all is read")
         finally:
             query.stop()
-    assert len(stalls()) == 1
+    assert len(stream.told(events.UpstreamStalled)) == 1
 
 
 def test_a_moment_without_an_answer(
-    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    stream: Any, topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker that calls a topic unknown for a moment, as one does that has just started, stops
     no query for good.
     """
-    name = broker.topic("moment", partitions=2)
+    name = topics.topic("moment", partitions=2)
     topics.give(name, 5)
     assert stream.run(stream.read(name)) is None
     topics.give(name, 5)
     frame = stream.read(name)
+    monkeypatch.setattr(watched_source, "SURE_AFTER_S", WAIT_MAX_S)
     empty: list[dict[str, Any]] = [{}, {}]
     real = Subscription.seen
     monkeypatch.setattr(Subscription, "seen", lambda *given: empty.pop() if empty else real(*given))
@@ -269,18 +266,12 @@ def test_a_moment_without_an_answer(
 
 @pytest.mark.variants(1)
 @pytest.mark.parametrize("pattern", [r"\Q{}\E", r"{}(?<group>x?)", r"{}\p{{Alpha}}?"])
-def test_a_pattern_that_only_java_knows(
-    stream: Any, topics: Any, broker: Broker, pattern: str
-) -> None:
+def test_a_pattern_that_only_java_knows(stream: Any, topics: Any, pattern: str) -> None:
     """Nobody could watch its topics: Spark's own reader takes it, and the query is refused."""
-    name = broker.topic("java", partitions=1)
+    name = topics.topic("java", partitions=1)
     topics.give(name, 1, partitions=1)
-    given = {
-        "kafka.bootstrap.servers": broker.servers,
-        "subscribePattern": pattern.format(name),
-    }
-    frame = stream.spark.readStream.format("kafka").options(**given).load()
-    error = stream.run(frame)
+    given = {"subscribePattern": pattern.format(name)}
+    error = stream.run(topics.by_spark(stream.spark, **given))
     check_query_error(error, SettingRefused, "SOURCE_ARGUMENT", "subscribePattern=")
     assert stream.rows() == []
     with pytest.raises(SettingRefused) as refused:
@@ -289,14 +280,14 @@ def test_a_pattern_that_only_java_knows(
 
 
 def test_as_many_records_as_before(
-    stream: Any, topics: Any, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    stream: Any, topics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark finds nothing new in a topic that was made anew with as many records, and so has no
     micro-batch in which anybody could compare: however the query goes on, also by Spark's source.
     """
-    name = broker.topic("same", partitions=1)
+    name = topics.topic("same", partitions=1)
     while not set(topics.id_of(name)) & set("+/"):  # Kafka itself writes - and _ for them
-        name = broker.topic("same", partitions=1)
+        name = topics.topic("same", partitions=1)
     topics.give(name, 5, partitions=1)
     for _ in range(2):
         assert stream.run(stream.read(name)) is None, "the same topic goes on"
@@ -317,11 +308,11 @@ def refuses_the_new_one(stream: Any, name: str, frame: Any, trigger: dict[str, A
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_why_it_ended_is_told(stream: Any, topics: Any, broker: Broker, fails: bool) -> None:
+def test_why_it_ended_is_told(stream: Any, topics: Any, fails: bool) -> None:
     """Of a query that Spark ends between two micro-batches, when nobody calls exactum: it passed for
     one that was stopped; with a stop of its own, for one that has read all.
     """
-    name = broker.topic("between", partitions=1)
+    name = topics.topic("between", partitions=1)
     topics.give(name, 3, partitions=1)
     query = stream.start(stream.read(name), processingTime="0 seconds")
     await_true(lambda: len(stream.rows()) == 3, "what is there is read")
@@ -331,7 +322,6 @@ def test_why_it_ended_is_told(stream: Any, topics: Any, broker: Broker, fails: b
         assert stream.end(query) is not None
     else:
         query.stop()
-    ends = lambda: [e for e in stream.events if isinstance(e, events.RunEnded)]  # noqa: E731
-    await_true(lambda: bool(ends()), "the end is told")
-    (end,) = ends()
+    await_true(lambda: bool(stream.told(events.RunEnded)), "the end is told")
+    (end,) = stream.told(events.RunEnded)
     assert bool(end.error) == bool(end.reason) == fails

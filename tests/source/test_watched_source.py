@@ -19,13 +19,7 @@ from exactum.spark.source.watched_source import WatchedSource
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.query_record import note
-
-
-@pytest.fixture(autouse=True)
-def sure_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched_source, "SURE_AFTER_S", 0.1)
-    monkeypatch.setattr(watched_source, "SURE_PAUSE_S", 0.01)
-
+from tests.kit.waiting import WAIT_MAX_S
 
 SOURCE = RunningSource(0, 0, "kafkatable", {"subscribe": "t"}, "sources/0")
 QUERY: Any = "query q"
@@ -80,11 +74,17 @@ GROWS = planned({0: 5}, {0: 5, 1: 1})
     ],
 )
 def test_a_partition_that_is_new(
-    tmp_path: Path, known: Any, now: list[Any], refused: tuple[object, ...] | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    known: Any,
+    now: list[Any],
+    refused: tuple[object, ...] | None,
 ) -> None:
     """More partitions of the topic with the same id are more partitions, whatever a broker says that
     hears of them late.
     """
+    monkeypatch.setattr(watched_source, "SURE_AFTER_S", WAIT_MAX_S if len(now) > 1 else 0.0)
+    monkeypatch.setattr(watched_source, "SURE_PAUSE_S", 0.01)
     cluster = Cluster(*(None if own is None else TopicSeen(*own) for own in now))
     source = watched(tmp_path, cluster, None if known is None else TopicSeen(*known))
     if refused is None:

@@ -4,7 +4,6 @@ checkpoint.
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import fastavro
 from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum import Delivery
 from exactum.local import LocalKafka
 from exactum.spark.settings import state_format
+from tests.kit.decoding.format_cases import avro, framed
 from tests.kit.decoding.registry import Registry
 from tests.kit.errors import text_of
 from tests.kit.kafka.broker import producer_to
@@ -64,17 +63,13 @@ def poisoned(kafka: LocalKafka, topic: str, registry: Registry) -> Poisoned:
     """Fill the topic. The schema registry knows the stream's schema as the subject
     ``orders-value``.
     """
-    schema = fastavro.parse_schema(ORDER, named_schemas={})
-    frame = b"\0" + registry.register("orders-value", ORDER).to_bytes(4, "big")
-    wrong = b"\0" + registry.register("other", OTHER).to_bytes(4, "big")
-    deep = b"\0" + registry.register("nested", NESTED).to_bytes(4, "big")
-    unknown = b"\0" + (1_000_000).to_bytes(4, "big")  # one, for each is waited for
+    number = registry.register("orders-value", ORDER)
+    wrong = framed(registry.register("other", OTHER))
+    deep = framed(registry.register("nested", NESTED))
+    unknown = framed(1_000_000)  # one, for each is waited for
 
     def good(i: int) -> bytes:
-        out = io.BytesIO(frame)
-        out.seek(len(frame))
-        fastavro.schemaless_writer(out, schema, {"id": i, "k": i % 10, "name": f"name {i}"})
-        return out.getvalue()
+        return avro(ORDER, {"id": i, "k": i % 10, "name": f"name {i}"}, number)
 
     makers: dict[str, Callable[[int], bytes | None]] = {
         "empty": lambda i: b"",

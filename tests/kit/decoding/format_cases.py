@@ -6,87 +6,20 @@ import io
 import pickle
 import struct
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
 
 import fastavro
 import pyarrow as pa
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+from google.protobuf import descriptor_pb2
 from pyspark import cloudpickle
 
 from exactum.formats import format as record_format
 from exactum.formats.format import arrow_type
+from tests.kit.decoding.records import class_of
 
 UTC = timezone.utc
-
-JSON_DDL = (
-    "id bigint not null, name string, small tinyint, price double, ok boolean, tags "
-    "array<string>, inner struct<`x y`: int>, counts map<string, bigint>, at timestamp, local "
-    "timestamp_ntz, day date, money decimal(10,2), raw binary"
-)
-JSON_RECORD = {
-    "id": 12,
-    "name": "Zoë",
-    "small": -128,
-    "price": 3,
-    "ok": True,
-    "tags": ["a", "b"],
-    "inner": {"x y": 3},
-    "counts": {"k": 1},
-    "at": "2026-01-01T01:00:00+01:00",
-    "local": "2026-01-01T00:00:00",
-    "day": "2026-01-01",
-    "money": 1.25,
-    "raw": "YWJj",
-    "not in the schema": [1, {"y": None}],
-}
-JSON_DECODED = {
-    "id": 12,
-    "name": "Zoë",
-    "small": -128,
-    "price": 3.0,
-    "ok": True,
-    "tags": ["a", "b"],
-    "inner": {"x y": 3},
-    "counts": [("k", 1)],
-    "at": datetime(2026, 1, 1, tzinfo=UTC),
-    "local": datetime(2026, 1, 1),  # noqa: DTZ001  (a time without zone is what is promised)
-    "day": date(2026, 1, 1),
-    "money": Decimal("1.25"),
-    "raw": b"abc",
-}
-
-AVRO_ORDER = {
-    "type": "record",
-    "name": "Order",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "name", "type": ["null", "string"], "default": None},
-        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "DONE"]}},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
-        {
-            "name": "money",
-            "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
-        },
-        {"name": "tags", "type": {"type": "array", "items": "string"}},
-        {"name": "counts", "type": {"type": "map", "values": "long"}},
-        {"name": "token", "type": {"type": "string", "logicalType": "uuid"}},
-    ],
-}
-AVRO_RECORD = {
-    "id": 5,
-    "name": "x" * 20,
-    "state": "DONE",
-    "at": datetime(2026, 1, 1, tzinfo=UTC),
-    "day": date(2026, 1, 1),
-    "money": Decimal("1.25"),
-    "tags": ["a"],
-    "counts": {"k": 1},
-    "token": "00000000-0000-0000-0000-000000000001",
-}
-
 
 Decoded = tuple[list[Any], dict[int, str]]
 """Of each record its value, and of the bad ones the reason."""
@@ -186,10 +119,7 @@ def proto_set() -> bytes:
 
 
 def message(name: str) -> Any:
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
-    pool.AddSerializedFile(proto_file().SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"shop.{name}"))
+    return class_of(proto_file(), f"shop.{name}")
 
 
 PROTO_DECODED = {

@@ -12,7 +12,14 @@ from functools import cache
 from typing import Any
 
 import hypothesis.strategies as st
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    duration_pb2,
+    message_factory,
+    timestamp_pb2,
+    wrappers_pb2,
+)
 from pyspark.sql import types as t
 
 KIND = t.StructType(
@@ -298,7 +305,8 @@ def narrow_and_wide() -> tuple[Any, Any]:
     """The same message with fields of 32 bits, and with the fields of 64 bits that a newer
     schema has instead.
     """
-    return _class(narrow_or_wide(wide=False)), _class(narrow_or_wide(wide=True))
+    narrow, wide = (class_of(narrow_or_wide(wide=is_wide), "n.Out") for is_wide in (False, True))
+    return narrow, wide
 
 
 def narrow_or_wide(*, wide: bool) -> Any:
@@ -325,10 +333,13 @@ def narrow_or_wide(*, wide: bool) -> Any:
     return file
 
 
-def _class(file: Any) -> Any:
+def class_of(file: Any, message: str) -> Any:
+    """The class of a message of a file, which may import what Google has."""
     pool = descriptor_pool.DescriptorPool()
+    for known in (timestamp_pb2, duration_pb2, wrappers_pb2):
+        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
     pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("n.Out"))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
 
 
 def proto_record(dice: random.Random) -> bytes:

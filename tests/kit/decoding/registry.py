@@ -24,15 +24,16 @@ class Registry:
     """``register`` makes a schema known under an id. ``status`` other than 200 is answered to
     everything, and ``foreign``, a status and a body, is what something before the registry answers;
     ``behind`` is how many more times a schema that it has is unknown, as to one that follows
-    another. ``texts`` gives Protobuf as text, whatever is asked for."""
+    another. ``texts`` gives Protobuf as text, whatever is asked for. ``user``: name and password of
+    who may ask."""
 
-    def __init__(self, user: str | None = None) -> None:
+    def __init__(self) -> None:
         self.status = 200
         self.foreign: tuple[int, bytes] | None = None
         self.behind = 0
         self.texts = self.has_guids = False
         self.requests: list[str] = []
-        self.user = user
+        self.user: str | None = None
         self._by_id: dict[int, dict[str, Any]] = {}
         self._subjects: dict[str, list[int]] = {}
         self._server = HttpServer(self._serve)

@@ -137,15 +137,23 @@ class Broker:
         finally:
             consumer.close()
 
-    def empty(self, topic: str, partitions: int = 1) -> None:
-        """Delete every record, as retention does; offsets go on."""
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Records, as retention does; with the offset -1 all of them. Offsets go on."""
         admin = self.kafka.admin()  # what it is asked is dropped with it
-        ends = [TopicPartition(topic, number, -1) for number in range(partitions)]
-        for future in admin.delete_records(ends).values():
-            future.result(WAIT_MAX_S)
+        (future,) = admin.delete_records([TopicPartition(topic, partition, offset)]).values()
+        future.result(WAIT_MAX_S)
+
+    def empty(self, topic: str, partitions: int = 1) -> None:
+        for partition in range(partitions):
+            self.delete_before(topic, partition, -1)
 
     def sink(self, topic: str | None, **settings: Any) -> exactum.KafkaSink:
         return exactum.KafkaSink(topic, bootstrap_servers=self.servers, **settings)
+
+    def by_spark(self, spark: SparkSession, **options: str) -> DataFrame:
+        """A stream of Spark's own reader; ``options`` are Spark's."""
+        given = {"kafka.bootstrap.servers": self.servers, "startingOffsets": "earliest", **options}
+        return spark.readStream.format("kafka").options(**given).load()
 
     def frame(self, spark: SparkSession, topics: Any, **options: Any) -> DataFrame:
         return exactum.read_kafka(spark, topics, bootstrap_servers=self.servers, **options)

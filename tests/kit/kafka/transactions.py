@@ -5,7 +5,6 @@ their own.
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.model import CommitPermit, PreparedTransaction
 from exactum.protocol.sink import Guarantee
 from tests.kit import opened_sink
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 NOBODY: Mapping[str, str] = {}
 
@@ -37,6 +36,8 @@ class Record:
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     at_ms: int = field(default=0, compare=False)
+    at_type: int = field(default=0, compare=False)
+    offset: int = field(default=0, compare=False)
 
 
 class OpenedSink(opened_sink.OpenedSink):
@@ -137,27 +138,23 @@ def read_all(
         records, ended = [], set()
         while len(ended) < count:
             message = consumer.poll(WAIT_MAX_S)
-            assert message is not None, f"the reader of {topic} got nothing for 10 s"
+            assert message is not None, f"the reader of {topic} got nothing"
             if message.error() is not None:
                 ended.add(message.partition())
                 continue
             headers = tuple(
                 (n, None if v is None else bytes(v)) for n, v in message.headers() or ()
             )
-            _, at_ms = message.timestamp()
-            records.append(
-                Record(message.partition(), message.key(), message.value(), headers, at_ms)
-            )
+            at_type, at_ms = message.timestamp()
+            what = message.partition(), message.key(), message.value(), headers
+            records.append(Record(*what, at_ms, at_type, message.offset()))
         return records
     finally:
         consumer.close()
 
 
 def wait_for_rest(
-    servers: str,
-    partitions: Sequence[TopicPartition],
-    login: Mapping[str, str] = NOBODY,
-    within_s: float = 30.0,
+    servers: str, partitions: Sequence[TopicPartition], login: Mapping[str, str] = NOBODY
 ) -> None:
     """Until no transaction holds the last stable offset back."""
     admin = AdminClient({"bootstrap.servers": servers, **login})
@@ -168,9 +165,7 @@ def wait_for_rest(
         )
         return [future.result(timeout=WAIT_MAX_S).offset for future in asked.values()]
 
-    end_s = time.monotonic() + within_s
-    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
-        assert time.monotonic() < end_s, (
-            f"a transaction on {partitions[0].topic} is still open after {within_s} s"
-        )
-        time.sleep(0.02)
+    def is_at_rest() -> bool:
+        return ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED)
+
+    await_true(is_at_rest, f"no transaction on {partitions[0].topic} is open")

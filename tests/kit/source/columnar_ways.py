@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import exactum
-from exactum.local import LocalKafka
 from exactum.spark.source import columnar
 from exactum.spark.write import write_job
 from tests.kit.kafka.broker import Broker, producer_to
@@ -129,16 +128,6 @@ def give(
     for row in given:
         row["timestamp"] = datetime.fromtimestamp(row["timestamp"] / 1000, timezone.utc)
     return sorted(given, key=lambda row: (row["topic"], row["partition"], row["offset"]))
-
-
-def give_large(kafka: LocalKafka, topic: str) -> list[bytes]:
-    """24 records of a megabyte for a topic that takes them; their values."""
-    producer = producer_to(kafka.bootstrap_servers, {"message.max.bytes": 2_000_000})
-    values = [os.urandom(1_000_000) for _ in range(24)]
-    for value in values:
-        producer.produce(topic, value)
-        producer.flush(WAIT_MAX_S)
-    return values
 
 
 def run(stream: Any, frame: Any, **sink: Any) -> str | None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -28,6 +28,7 @@ from tests.kit.spark.ended import ended
 from tests.kit.spark.files import rows_in
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
+T = TypeVar("T")
 EPOCH_MS = int(time.time()) * 1000 - 3_600_000
 """The timestamp of each partition's first record, an hour ago; the next ones follow a second
 apart.
@@ -74,10 +75,6 @@ class Topics(Broker):
         super().made_anew(topic, partitions)
         self._sent = {key: sent for key, sent in self._sent.items() if key[0] != topic}
 
-    def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        (future,) = self.admin.delete_records([TopicPartition(topic, partition, offset)]).values()
-        future.result(WAIT_MAX_S)
-
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         cells = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
 
@@ -100,10 +97,21 @@ class Topics(Broker):
         return {cell.partition: cell.offset for cell in found if cell.offset >= 0}
 
 
+class Heard(list[Any]):
+    """Events, each of which is told on its way."""
+
+    def __init__(self, tell: Callable[[Any], None]) -> None:
+        self._tell = tell
+
+    def append(self, event: Any) -> None:
+        self._tell(event)
+        super().append(event)
+
+
 class Stream:
     """A query with a checkpoint and a folder of its own; what it read stands there as (topic,
-    partition, offset). ``place`` is where the
-    checkpoint lies where Spark is to find it by another name. ``guarantee`` is its call.
+    partition, offset). ``place`` is where the checkpoint lies where Spark is to find it by
+    another name. ``guarantee`` is its call.
     """
 
     guarantee: Any = staticmethod(exactum.exactly_once)
@@ -136,6 +144,10 @@ class Stream:
         """Of a query, or of what starts one."""
         return text_of(ended(query if callable(query) else lambda: query))
 
+    def told(self, kind: type[T]) -> list[T]:
+        """The events of a kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
     def rows(self) -> list[tuple[str, int, int]]:
         found = rows_in(self.out)
         return sorted((row["topic"], row["partition"], row["offset"]) for row in found)
@@ -143,6 +155,4 @@ class Stream:
 
 def transactions(stream: Stream) -> list[int]:
     """Of each epoch; a task makes one where it has rows."""
-    return [
-        event.transactions for event in stream.events if isinstance(event, events.EpochCompleted)
-    ]
+    return [event.transactions for event in stream.told(events.EpochCompleted)]
