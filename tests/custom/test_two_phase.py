@@ -111,11 +111,15 @@ class Diary(TwoPhaseCommitSink[Upload]):
         return [line[1] if len(line) == 2 else tuple(line[1:]) for line in self.lines()]
 
 
-def test_the_calls_of_an_epoch(folder: Path) -> None:
+@pytest.fixture
+def diary(memory: Path) -> Diary:
+    return Diary(memory / "diary")
+
+
+def test_the_calls_of_an_epoch(diary: Diary) -> None:
     """One copy for the task, one for the driver, each connected and closed once; the template is
     never touched.
     """
-    diary = Diary(folder / "diary")
     one = OpenedSink(diary)
     prepared = TaskJob(one.opened.writers, [list(batches(2))])(one.order(5))
     one.participant.verify(prepared)
@@ -143,11 +147,10 @@ def test_the_calls_of_an_epoch(folder: Path) -> None:
     assert prepared[0].rows == 6
 
 
-def test_another_run_recovers(folder: Path) -> None:
+def test_another_run_recovers(diary: Diary) -> None:
     """What another incarnation prepared is committed by recover_and_commit, its leftovers by
     recover_and_abort.
     """
-    diary = Diary(folder / "diary")
     one, later = OpenedSink(diary), OpenedSink(diary)
     permit = one.permit(one.prepare(*batches(1)))
     prepared = permit.record.prepared
@@ -164,11 +167,10 @@ def test_another_run_recovers(folder: Path) -> None:
     ]
 
 
-def test_a_failing_task_aborts_its_own_before_and_after_pre_commit(folder: Path) -> None:
+def test_a_failing_task_aborts_its_own_before_and_after_pre_commit(diary: Diary) -> None:
     """With what begin gave; and after prepare, when another sink's writer fails, with what
     pre_commit gave.
     """
-    diary = Diary(folder / "diary")
     one = OpenedSink(diary)
     for prepares in (False, True):
         writer = one.writer()
@@ -183,18 +185,16 @@ def test_a_failing_task_aborts_its_own_before_and_after_pre_commit(folder: Path)
     assert diary.calls().count("close") == 3
 
 
-def test_a_partition_without_rows_does_not_even_connect(folder: Path) -> None:
+def test_a_partition_without_rows_does_not_even_connect(diary: Diary) -> None:
     """Nothing is opened in the target for nothing."""
-    diary = Diary(folder / "diary")
     writer = OpenedSink(diary).writer()
     writer.write(batches(1)[0].slice(0, 0))
     assert writer.prepare() is None
     assert diary.calls() == ["connect"]
 
 
-def test_rejected_rows_are_handed_on_and_not_counted(folder: Path) -> None:
+def test_rejected_rows_are_handed_on_and_not_counted(diary: Diary) -> None:
     """What invoke rejects goes to whoever called the writer."""
-    diary = Diary(folder / "diary")
     writer = OpenedSink(diary).writer()
     rejection = writer.write(pa.RecordBatch.from_pydict({"text": ["too long", "fits", "fits too"]}))
     assert rejection is not None
@@ -214,12 +214,12 @@ def test_rejected_rows_are_handed_on_and_not_counted(folder: Path) -> None:
     ],
 )
 def test_what_a_commit_may_raise(
-    folder: Path, raised: Exception, expected: type[Exception], text: str
+    memory: Path, raised: Exception, expected: type[Exception], text: str
 ) -> None:
     """Our errors pass; any other one is "nobody knows", with its text, the transaction and the
     sink.
     """
-    diary = Diary(folder / "diary", name="my-diary")
+    diary = Diary(memory / "diary", name="my-diary")
     diary.fail = {"commit": raised, "recover_and_commit": raised}
     one = OpenedSink(diary)
     permit = one.permit(one.prepare(*batches(1)))
@@ -233,7 +233,7 @@ def test_what_a_commit_may_raise(
             assert "my-diary" in str(caught.value)
 
 
-def test_a_lost_transaction_stops_the_query_after_the_others_are_committed(folder: Path) -> None:
+def test_a_lost_transaction_stops_the_query_after_the_others_are_committed(memory: Path) -> None:
     """HeuristicOutcome names sink, transaction, rows and what the target said."""
 
     class LosesTheFirst(Diary):
@@ -242,7 +242,7 @@ def test_a_lost_transaction_stops_the_query_after_the_others_are_committed(folde
             if sum(call[0] == "commit" for call in self.calls()) == 1:
                 raise TransactionLost("404 no such upload")
 
-    one = OpenedSink(LosesTheFirst(folder / "diary", name="diary"))
+    one = OpenedSink(LosesTheFirst(memory / "diary", name="diary"))
     permit = one.permit(one.prepare(*batches(2), batch_id=5), 5)
     report = one.commit(permit)
     assert report.expired == permit.record.prepared[:1]
@@ -253,19 +253,19 @@ def test_a_lost_transaction_stops_the_query_after_the_others_are_committed(folde
         assert text in str(caught.value)
 
 
-def test_what_other_methods_may_raise(folder: Path) -> None:
+def test_what_other_methods_may_raise(memory: Path) -> None:
     """Connecting, listing and aborting: Unavailable; verifying: the epoch is aborted. The cause
     is told each time.
     """
     for method in ("connect", "list_transactions", "recover_and_abort"):
-        diary = Diary(folder / method)
+        diary = Diary(memory / method)
         OpenedSink(diary).prepare(*batches(1))
         diary.fail = {method: ValueError("boom")}
         with raised(Unavailable, "ValueError: boom"):
             OpenedSink(diary).sweep()
 
 
-def test_verify_before_the_decision(folder: Path) -> None:
+def test_verify_before_the_decision(memory: Path) -> None:
     """A transaction that is gone before the decision voids the epoch, and no more."""
 
     class Strict(Diary):
@@ -273,26 +273,25 @@ def test_verify_before_the_decision(folder: Path) -> None:
             raise TransactionLost("expired")
 
     with raised(EpochAborted, "expired"):
-        OpenedSink(Strict(folder / "diary")).decide(*batches(1))
+        OpenedSink(Strict(memory / "diary")).decide(*batches(1))
 
 
-def test_weaker_guarantees_commit_in_the_task(folder: Path) -> None:
+def test_weaker_guarantees_commit_in_the_task(diary: Diary) -> None:
     """The task commits by itself, with what pre_commit gave; the driver has nothing to finish."""
-    diary = Diary(folder / "diary")
     assert OpenedSink(diary, guarantee=Guarantee.AT_LEAST_ONCE).prepare(*batches(1)) == []
     assert diary.calls()[-3:] == ["pre_commit", ("commit", {"etag": 7}), "close"]
 
 
-def test_a_sink_that_lists_nothing_says_so(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sink_that_lists_nothing_says_so(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The operator is told at start what is not swept, and by which prefix it can be found."""
 
     class Silent(JsonFolderSink):
         list_transactions = TwoPhaseCommitSink.list_transactions
 
     with caplog.at_level(logging.WARNING, "exactum.custom"):
-        OpenedSink(JsonFolderSink(folder), name="loud")
+        OpenedSink(JsonFolderSink(memory), name="loud")
         assert caplog.records == []
-        one = OpenedSink(Silent(folder), name="silent")
+        one = OpenedSink(Silent(memory), name="silent")
     assert one.participant.list_open() == ()
     assert TransactionScope(QUERY, "silent").prefix in caplog.text
     assert "list_transactions" in caplog.text
@@ -362,7 +361,7 @@ def test_a_handle_that_would_not_come_back_is_refused_before_the_decision(given:
         OpenedSink(Plain(lambda: given)).prepare(*batches(1))
 
 
-def test_a_class_that_cannot_read_old_transactions_is_refused(folder: Path) -> None:
+def test_a_class_that_cannot_read_old_transactions_is_refused() -> None:
     """After a change of the class, the decided transaction is kept, and the operator is told to
     bring it back.
     """
@@ -377,11 +376,11 @@ def test_a_class_that_cannot_read_old_transactions_is_refused(folder: Path) -> N
         OpenedSink(Changed(lambda: Part(3)), name="parts").commit(permit)
 
 
-def test_rows_stay_on_the_driver(folder: Path) -> None:
+def test_rows_stay_on_the_driver(memory: Path) -> None:
     """The user's view function is not pickled, all else is."""
-    sink = JsonFolderSink(folder)
+    sink = JsonFolderSink(memory)
     sink._rows = lambda frame: frame
     copied = pickle.loads(pickle.dumps(OpenedSink(sink).opened.writers))
     assert copied.sink.rows is None
-    assert copied.sink.folder == folder
+    assert copied.sink.folder == memory
     assert sink.rows is not None
