@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -24,9 +23,10 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.protocol.sink import Guarantee, Rejection
+from exactum.protocol.sink import Guarantee
 from exactum.testing import TaskJob
 from tests.kit.custom.custom_rows import batches
+from tests.kit.custom.diary import Diary, failing
 from tests.kit.errors import raised
 from tests.kit.opened_sink import QUERY, OpenedSink
 
@@ -45,75 +45,9 @@ class Part:
     inner: Inner | None = None
 
 
-@dataclass
-class Upload:
-    name: str
-    part: dict[str, int] | None = None
-
-
-class Diary(TwoPhaseCommitSink[Upload]):
-    """Notes each call in a file, as lines of (which copy, method, rest); its transactions are
-    kept nowhere.
-    """
-
-    def __init__(self, file: Path, **keywords: Any) -> None:
-        super().__init__(**keywords)
-        self.file = file
-        self.fail: dict[str, Exception] = {}
-
-    def note(self, method: str, *rest: object) -> None:
-        with self.file.open("a") as file:
-            file.write(json.dumps([id(self), method, *rest]) + "\n")
-        if method in self.fail:
-            raise self.fail[method]
-
-    def connect(self) -> None:
-        self.note("connect")
-
-    def close(self) -> None:
-        self.note("close")
-
-    def begin_transaction(self, name: TransactionName) -> Upload:
-        self.note("begin_transaction", str(name))
-        return Upload(str(name))
-
-    def invoke(self, transaction: Upload, batch: Any) -> Rejection | None:
-        self.note("invoke", batch.num_rows)
-        if "too long" in batch.column("text").to_pylist():
-            return Rejection(batch.slice(0, 1), ("text: too long",))
-        return None
-
-    def pre_commit(self, transaction: Upload) -> Upload:
-        self.note("pre_commit")
-        return Upload(transaction.name, {"etag": 7})
-
-    def commit(self, transaction: Upload) -> None:
-        self.note("commit", transaction.part)
-
-    def abort(self, transaction: Upload) -> None:
-        self.note("abort", transaction.part)
-
-    def recover_and_commit(self, transaction: Upload) -> None:
-        self.note("recover_and_commit", transaction.part)
-
-    def recover_and_abort(self, transaction: Upload) -> None:
-        self.note("recover_and_abort", transaction.name)
-
-    def list_transactions(self, scope: TransactionScope) -> Iterable[tuple[str, Upload]]:
-        self.note("list_transactions", scope.prefix)
-        begun = [line[2] for line in self.lines() if line[1] == "begin_transaction"]
-        return [(name, Upload(name)) for name in [*begun, "somebody-elses"]]
-
-    def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.file.read_text().splitlines()]
-
-    def calls(self) -> list[Any]:
-        return [line[1] if len(line) == 2 else tuple(line[1:]) for line in self.lines()]
-
-
 @pytest.fixture
-def diary(memory: Path) -> Diary:
-    return Diary(memory / "diary")
+def diary() -> Diary:
+    return Diary()
 
 
 def test_the_calls_of_an_epoch(diary: Diary) -> None:
@@ -137,12 +71,13 @@ def test_the_calls_of_an_epoch(diary: Diary) -> None:
         ("invoke", 3),
         "pre_commit",
         "close",
+        "verify",
         ("commit", {"etag": 7}),
         "close",
     ]
-    copies = [line[0] for line in diary.lines()]
-    assert copies[0] == copies[-1] == copies[-2]
-    assert len(set(copies[1:-2])) == 1
+    copies = [line[0] for line in diary.lines]
+    assert {copies[0]} == set(copies[-3:])
+    assert len(set(copies[1:-3])) == 1
     assert id(diary) not in copies
     assert prepared[0].rows == 6
 
@@ -213,14 +148,12 @@ def test_rejected_rows_are_handed_on_and_not_counted(diary: Diary) -> None:
         (ConnectionError("reset by peer"), OutcomeUnknown, "ConnectionError: reset by peer"),
     ],
 )
-def test_what_a_commit_may_raise(
-    memory: Path, raised: Exception, expected: type[Exception], text: str
-) -> None:
+def test_what_a_commit_may_raise(raised: Exception, expected: type[Exception], text: str) -> None:
     """Our errors pass; any other one is "nobody knows", with its text, the transaction and the
     sink.
     """
-    diary = Diary(memory / "diary", name="my-diary")
-    diary.fail = {"commit": raised, "recover_and_commit": raised}
+    fail = failing(raised)
+    diary = Diary("my-diary", commit=fail, recover_and_commit=fail)
     one = OpenedSink(diary)
     permit = one.permit(one.prepare(*batches(1)))
     for driver in (one, OpenedSink(diary)):
@@ -233,16 +166,15 @@ def test_what_a_commit_may_raise(
             assert "my-diary" in str(caught.value)
 
 
-def test_a_lost_transaction_stops_the_query_after_the_others_are_committed(memory: Path) -> None:
+def test_a_lost_transaction_stops_the_query_after_the_others_are_committed() -> None:
     """HeuristicOutcome names sink, transaction, rows and what the target said."""
 
-    class LosesTheFirst(Diary):
-        def commit(self, transaction: Upload) -> None:
-            super().commit(transaction)
-            if sum(call[0] == "commit" for call in self.calls()) == 1:
-                raise TransactionLost("404 no such upload")
+    def loses_the_first() -> None:
+        if sum(call[0] == "commit" for call in diary.calls()) == 1:
+            raise TransactionLost("404 no such upload")
 
-    one = OpenedSink(LosesTheFirst(memory / "diary", name="diary"))
+    diary = Diary("diary", commit=loses_the_first)
+    one = OpenedSink(diary)
     permit = one.permit(one.prepare(*batches(2), batch_id=5), 5)
     report = one.commit(permit)
     assert report.expired == permit.record.prepared[:1]
@@ -253,27 +185,21 @@ def test_a_lost_transaction_stops_the_query_after_the_others_are_committed(memor
         assert text in str(caught.value)
 
 
-def test_what_other_methods_may_raise(memory: Path) -> None:
-    """Connecting, listing and aborting: Unavailable; verifying: the epoch is aborted. The cause
-    is told each time.
-    """
+def test_what_other_methods_may_raise() -> None:
+    """Connecting, listing and aborting: Unavailable. The cause is told each time."""
     for method in ("connect", "list_transactions", "recover_and_abort"):
-        diary = Diary(memory / method)
+        diary = Diary()
         OpenedSink(diary).prepare(*batches(1))
-        diary.fail = {method: ValueError("boom")}
+        diary.answers = {method: failing(ValueError("boom"))}
         with raised(Unavailable, "ValueError: boom"):
             OpenedSink(diary).sweep()
 
 
-def test_verify_before_the_decision(memory: Path) -> None:
+def test_verify_before_the_decision() -> None:
     """A transaction that is gone before the decision voids the epoch, and no more."""
-
-    class Strict(Diary):
-        def verify(self, transaction: Upload) -> None:
-            raise TransactionLost("expired")
-
+    diary = Diary(verify=failing(TransactionLost("expired")))
     with raised(EpochAborted, "expired"):
-        OpenedSink(Strict(memory / "diary")).decide(*batches(1))
+        OpenedSink(diary).decide(*batches(1))
 
 
 def test_weaker_guarantees_commit_in_the_task(diary: Diary) -> None:
