@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections import Counter
@@ -212,37 +213,40 @@ def test_an_old_driver_that_wakes_up_repeats_the_chunk_in_hand_and_no_other(
     at, hit = 0, "?"
     stopped: Counter[str] = Counter()
     while hit:
-        at, hit = at + 1, ""
+        at += 1
         world = World(memory / "w")
-        calls = 0
-
-        def stall(
-            label: str, call: Callable[[], object], world: World = world, at: int = at
-        ) -> object:
-            nonlocal calls, hit
-            calls += 1
-            if calls == at:
-                hit = label
-                assert world.run() is None
-            return call()
-
-        def send(batch: Any, key: str, world: World = world, stall: Any = stall) -> None:
-            stall("before", lambda: None)
-            world.target.send(batch, key)
-            stall("after", lambda: None)
-
-        def noted(self: Staging, *note: str, stall: Any = stall, real: Any = WRITE_NOTE) -> None:
-            real(self, *note)
-            stall("noted", lambda: None)
-
         with monkeypatch.context() as patched:
-            patched.setattr(Staging, "write_note", noted)
-            error = world.run(send=send, around=stall)
+            hit, error = stalled(world, at, patched)
         stopped[type(error).__name__] += 1
         error = world.run()
         assert error is None, error
         world.judge(1 if hit in ("before", "after") else 0)
     assert stopped["Fenced"] > 20, stopped
+
+
+def stalled(world: World, at: int, patched: pytest.MonkeyPatch) -> tuple[str, BaseException | None]:
+    """A driver that is stalled at call ``at``: where that is, and how it ends."""
+    calls, hit = itertools.count(1), ""
+
+    def stall(label: str, call: Callable[[], object] = lambda: None) -> object:
+        nonlocal hit
+        if next(calls) == at:
+            hit = label
+            assert world.run() is None
+        return call()
+
+    def send(batch: Any, key: str) -> None:
+        stall("before")
+        world.target.send(batch, key)
+        stall("after")
+
+    def noted(self: Staging, *note: str) -> None:
+        WRITE_NOTE(self, *note)
+        stall("noted")
+
+    patched.setattr(Staging, "write_note", noted)
+    error = world.run(send=send, around=stall)
+    return hit, error
 
 
 def test_the_newer_of_two_redeliveries_stops_the_older(world: World) -> None:
