@@ -101,8 +101,8 @@ LONG = (pytest.mark.deep, pytest.mark.timeout(1_800))
 def test_many_rows_of_every_type(
     format_: str, rows: int, count: int, columns: int, memory: Path
 ) -> None:
-    """In ``count`` frames, every type in some of them: each row is read back to the last bit, or put
-    aside for a reason that names the column.
+    """In ``count`` frames, every type in some of them: each row is read back to the last bit, or
+    put aside for a reason that names the column.
     """
     rng = random.Random(SEED)
     kinds = list(TAKEN[format_])
