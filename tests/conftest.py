@@ -198,7 +198,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def place_in_line(item: pytest.Item) -> int:
     if OF_ONE_PROCESS.keys() & set(getattr(item, "fixturenames", ())):
         return -1
-    room = room_of(item)
+    room = item.path.relative_to(Path(__file__).parent).parts[0]  # at whatever depth it stands
     return LONG.index(room) if room in LONG else len(LONG)
 
 
@@ -217,11 +217,6 @@ def leave_variants_to_deep(items: list[pytest.Item]) -> None:
         for number, item in enumerate(same):
             if number not in kept:
                 item.add_marker(pytest.mark.deep)
-
-
-def room_of(item: pytest.Item) -> str:
-    """The folder of tests/ in which the test stands, at whatever depth."""
-    return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
 DESCRIPTORS_MAX = 900

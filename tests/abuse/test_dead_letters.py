@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Rejection
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.abuse.frames import ALL, Frame, bulk, frames, seed_of_run
-from tests.kit.abuse.kinds import Kind, Raw, from_arrow, has_bad_text, same
+from tests.kit.abuse.kinds import Kind, Raw, from_arrow, has_bad_text, parts, same
 from tests.kit.abuse.texts import STRICT, of_json
 
 COLUMNS = tuple(name for name, _ in DEAD_LETTER_COLUMNS)
@@ -25,14 +25,7 @@ def has_bad_key(kind: Kind, value: Raw) -> bool:
         return False
     if kind.name == "map" and any(has_bad_text(kind.of[0], key) for key, _ in value):
         return True
-    inner = (
-        [(k, v) for pair in value for k, v in zip(kind.of, pair, strict=True)]
-        if kind.name == "map"
-        else []
-    )
-    inner += [(kind.of[0], v) for v in value] if kind.name == "array" else []
-    inner += list(zip(kind.of, value, strict=True)) if kind.name == "struct" else []
-    return any(has_bad_key(k, v) for k, v in inner)
+    return any(has_bad_key(*part) for part in parts(kind, value))
 
 
 def check(frame: Frame) -> None:

@@ -91,39 +91,32 @@ def check(folder: Path, format_: str, frame: Frame, size: int) -> tuple[int, int
     return len(found), len(aside)
 
 
-def many(format_: str, folder: Path, rows: int, frames: int, columns: int) -> None:
-    """``frames`` frames of ``rows`` rows each, with ``columns`` columns; every type in some of
-    them.
+LONG = (pytest.mark.deep, pytest.mark.timeout(1_800))
+
+
+@pytest.mark.parametrize(
+    ("rows", "count", "columns"), [(250, 4, 13), pytest.param(10_000, 10, 12, marks=LONG)]
+)
+@pytest.mark.parametrize("format_", FORMATS)
+def test_many_rows_of_every_type(
+    format_: str, rows: int, count: int, columns: int, memory: Path
+) -> None:
+    """In ``count`` frames, every type in some of them: each row is read back to the last bit, or
+    put aside for a reason that names the column.
     """
     rng = random.Random(SEED)
     kinds = list(TAKEN[format_])
     rng.shuffle(kinds)
     share = 0.01 if format_ == "csv" else 0.002
     stored = aside = 0
-    for number in range(frames):
+    for number in range(count):
         chosen = [kinds[(number * columns + n) % len(kinds)] for n in range(columns)]
         frame = bulk([f"c{n}" for n in range(columns)], chosen, rows, rng, edge_share=share)
-        counts = check(folder / str(number), format_, frame, 3_000)
+        counts = check(memory / str(number), format_, frame, 3_000)
         stored, aside = stored + counts[0], aside + counts[1]
     print(f"{format_}: {stored} rows stored, {aside} put aside, 0 altered; EXACTUM_SEED={SEED}")
-    assert stored > rows * frames // 10
-    assert aside > 0 or rows * frames < 50_000, "the few rows of a short run may all be good"
-
-
-@pytest.mark.parametrize("format_", FORMATS)
-def test_many_rows_of_every_type(format_: str, memory: Path) -> None:
-    """A thousand rows are read back to the last bit, or put aside for a reason that names the
-    column.
-    """
-    many(format_, memory, 250, 4, 13)
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("format_", FORMATS)
-def test_a_hundred_thousand_rows_of_every_type(format_: str, memory: Path) -> None:
-    """The same with a hundred thousand."""
-    many(format_, memory, 10_000, 10, 12)
+    assert stored > rows * count // 10
+    assert aside > 0 or rows * count < 50_000, "the few rows of a short run may all be good"
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -201,7 +194,7 @@ def test_any_value_as_a_partition(kind: Kind, memory: Path) -> None:
     assert len(target.refused) == 300 - len(found)
 
 
-@pytest.mark.parametrize("format_", ["parquet", "json", "csv"])
+@pytest.mark.parametrize("format_", FORMATS)
 def test_a_text_of_any_letter_stands_beside_others(format_: str, memory: Path) -> None:
     """Each letter below U+3000 in a text of its own, and all others in long ones."""
     letters = [chr(n) for n in range(0x3000)] + [

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import TopicPartition
+from kafka.partitioner.default import murmur2
 from pyspark.sql import SparkSession
 
 import exactum
@@ -32,10 +33,10 @@ from tests.kit.abuse.kinds import from_arrow, is_utf8, kind_of
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.record_bytes import batch_bytes
 from tests.kit.kafka.transactions import OpenedSink, opened, wait_for_rest
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
-ROWS, ROWS_DEEP = 4_000, 100_000
 BATCH_ROWS = 250
 ODD_SHARES = (0.05, 0.1, 0.5)
 NARROW_BYTES = 3_000
@@ -130,27 +131,9 @@ def trouble(row: Row, targets: dict[bytes, Target]) -> str | None:
     return f"larger than the {target.bytes_max} that the topic" if is_large else None
 
 
-def takeable(row: Row, targets: dict[bytes, Target]) -> bool:
-    return trouble(row, targets) is None
-
-
 def content(row: Row) -> Content:
     key, value, headers, _, topic = row
     return topic.decode(), key, value, tuple((name, text) for name, text in headers or ())
-
-
-def murmur2(data: bytes) -> int:
-    """org.apache.kafka.common.utils.Utils.murmur2, without the sign: where Java puts a key."""
-    m, mask = 0x5BD1E995, 0xFFFFFFFF
-    h = (0x9747B28C ^ len(data)) & mask
-    whole = len(data) - len(data) % 4
-    for i in range(0, whole, 4):
-        k = (int.from_bytes(data[i : i + 4], "little") * m) & mask
-        h = ((h * m) & mask) ^ (((k ^ (k >> 24)) * m) & mask)
-    if len(data) > whole:
-        h = ((h ^ int.from_bytes(data[whole:], "little")) * m) & mask
-    h = ((h ^ (h >> 13)) * m) & mask
-    return (h ^ (h >> 15)) & 0x7FFFFFFF
 
 
 # ---- writing ---------------------------------------------------------------------------------
@@ -187,7 +170,7 @@ def write(
             prepared += [one] if one is not None else []
             break
         rows = [frame.row(n) for n in range(frame.count)]
-        refused = [row for row in rows if not takeable(row, by)]
+        refused = [row for row in rows if trouble(row, by)]
         handed_back: list[Row] = []
         if rejection is not None:
             columns = [
@@ -199,14 +182,14 @@ def write(
                 assert (trouble(row, by) or "") in reason, (row, reason)
         assert handed_back == refused, f"seed {tally.seed}: {differing(handed_back, refused)}"
         tally.aside += len(refused)
-        tally.given.update((content(row), row[3]) for row in rows if takeable(row, by))
+        tally.given.update((content(row), row[3]) for row in rows if not trouble(row, by))
     verified = sink.participant.verify(prepared)
     mine = {p.identity for p in verified}
     sink.participant.abort([s for s in sink.participant.list_open() if s.identity not in mine])
     if rng.random() < 0.1:
         sink.participant.abort(sink.participant.list_open())
         for frame in frames:
-            gone = [row for row in map(frame.row, range(frame.count)) if takeable(row, by)]
+            gone = [row for row in map(frame.row, range(frame.count)) if not trouble(row, by)]
             tally.given.subtract((content(row), row[3]) for row in gone)
             tally.aside -= frame.count - len(gone)
         write(sink, frames, rng, tally, by)
@@ -239,7 +222,7 @@ def read(broker: Broker, target: Target) -> Iterator[tuple[int, Content]]:
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
         ends = consumer.end_offsets(partitions)
-        late_s = time.monotonic() + 120
+        late_s = time.monotonic() + WAIT_MAX_S
         while any(consumer.position(p) < end for p, end in ends.items()):
             assert time.monotonic() < late_s, f"{target.name} could not be read to its end"
             for records in consumer.poll(500, max_records=10_000).values():
@@ -266,7 +249,7 @@ def check(broker: Broker, targets: Sequence[Target], tally: Tally) -> None:
             left[found, asked] -= 1
             key = found[1]
             if asked is None and key is not None:
-                assert partition == murmur2(key) % target.partitions
+                assert partition == (murmur2(key) & 0x7FFFFFFF) % target.partitions  # as Java
     left = +left
     assert not left, f"seed {tally.seed}: {left.total()} rows are lost: {list(left)[:3]!r:.2000}"
     assert tally.stored == tally.given.total()
@@ -296,7 +279,9 @@ def rows_of(rng: random.Random, count: int, targets: Sequence[Target]) -> list[R
     return rows
 
 
-def everything(broker: Broker, targets: list[Target], count: int) -> None:
+@pytest.mark.parametrize("count", [4_000, pytest.param(100_000, marks=pytest.mark.deep)])
+def test_many_rows(broker: Broker, targets: list[Target], count: int) -> None:
+    """From a seed that is printed: none is altered, lost, there twice or refused without need."""
     tally = Tally(seed_of_run())
     rng = random.Random(tally.seed)
     by = {target.name.encode(): target for target in targets}
@@ -319,17 +304,6 @@ def everything(broker: Broker, targets: list[Target], count: int) -> None:
     )
     assert tally.stored + tally.aside == count
     assert tally.aside > count // 100
-
-
-def test_some_thousand_rows(broker: Broker, targets: list[Target]) -> None:
-    """From a seed that is printed: none is altered, lost, there twice or refused without need."""
-    everything(broker, targets, ROWS)
-
-
-@pytest.mark.deep
-def test_a_hundred_thousand_rows(broker: Broker, targets: list[Target]) -> None:
-    """The same, for longer."""
-    everything(broker, targets, ROWS_DEEP)
 
 
 def test_through_a_query(
@@ -361,12 +335,12 @@ def test_through_a_query(
         .writeStream.trigger(availableNow=True),
         checkpoint=tmp_path / "checkpoint",
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(WAIT_MAX_S)
     assert query.exception() is None
-    tally.given.update((content(row), row[3]) for row in rows if takeable(row, by))
+    tally.given.update((content(row), row[3]) for row in rows if not trouble(row, by))
     check(broker, targets, tally)
     letters = [found for _, found in read(broker, dead)]
-    refused = [row for row in rows if not takeable(row, by)]
+    refused = [row for row in rows if trouble(row, by)]
     assert Counter((key, value) for _, key, value, _ in letters) == Counter(
         (row[0], row[1]) for row in refused
     )

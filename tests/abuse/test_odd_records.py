@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psycopg
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -22,7 +22,6 @@ from kafka import KafkaProducer
 from tests.kit.decoding.decoded_stream import Job
 from tests.kit.errors import check_query_error
 from tests.kit.kafka.broker import Broker, producer_to
-from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -118,58 +117,28 @@ def lines(folder: Path) -> list[Any]:
     return [json.loads(line) for text in texts for line in text.split(b"\n") if line]
 
 
-def check(broker: Broker, topic: str, good: list[int], letters: list[tuple[int, str, Any]]) -> None:
-    """``letters``: offset, reason and value of each."""
-    assert sorted(good) == list(range(GOOD_COUNT))
-    values = broker.values(topic)
-    assert [offset for offset, _, _ in sorted(letters)] == list(range(GOOD_COUNT, len(values)))
-    for offset, reason, value in letters:
-        assert REASONS[offset - GOOD_COUNT] in reason, (offset, reason)
-        assert value is None or bytes(value) == values[offset]
-
-
-def into_files(
-    job: Job, broker: Broker, frame: DataFrame, folder: Path, _: Any
-) -> tuple[list[int], list[tuple[int, str, Any]]]:
-    out, dead = folder / "out", folder / "dead"
-    sink = exactum.FileSink(out, format="json")
-    letters = exactum.FileSink(dead, format="json")
-    assert job.run(frame, job.exactly_once(sink, dead_letters=letters)) is None
-    found = [(one["source_offset"], one["error"], None) for one in lines(dead)]
-    return [one["offset"] for one in lines(out)], found
-
-
-def into_postgres(
-    job: Job, broker: Broker, frame: DataFrame, folder: Path, server: LocalPostgres
-) -> tuple[list[int], list[tuple[int, str, Any]]]:
-    sink, letters = (
-        exactum.PostgresSink(server.url, table=table, create_table=True)
-        for table in ("odd", "odd_dead")
-    )
-    assert job.run(frame, job.exactly_once(sink, dead_letters=letters)) is None
-    with psycopg.connect(server.url) as connection:
-        good = [row[0] for row in connection.execute('SELECT "offset" FROM odd').fetchall()]
-        dead = connection.execute("SELECT source_offset, error, value FROM odd_dead").fetchall()
-    return good, dead
-
-
-@pytest.mark.variants(1)
-@pytest.mark.parametrize(
-    "into", [into_files, pytest.param(into_postgres, marks=pytest.mark.postgres)]
-)
 def test_each_record_is_there_or_put_aside(
-    job: Job,
-    broker: Broker,
-    odd: str,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    into: Callable[..., Any],
+    job: Job, broker: Broker, odd: str, tmp_path: Path
 ) -> None:
     """None is lost, doubled or changed, and the query goes on."""
     decoded = exactum.decode(source(job, broker, odd), exactum.Json(SCHEMA), on_error="dead_letter")
     frame = decoded.select("offset", *[f"value.{n}" for n in "sdnctb"])
-    server = request.getfixturevalue("postgres") if into is into_postgres else None
-    check(broker, odd, *into(job, broker, frame, tmp_path, server))
+    letters = exactum.FileSink(tmp_path / "dead", format="parquet")
+    sink = exactum.FileSink(tmp_path / "out", format="json")
+    assert job.run(frame, job.exactly_once(sink, dead_letters=letters)) is None
+    assert sorted(row["offset"] for row in lines(tmp_path / "out")) == list(range(GOOD_COUNT))
+    values = broker.values(odd)
+    dead = [row for file in (tmp_path / "dead").glob("part-*") for row in read_parquet(file)]
+    dead.sort(key=lambda row: row["source_offset"])
+    assert [row["source_offset"] for row in dead] == list(range(GOOD_COUNT, len(values)))
+    for row, reason, value in zip(dead, REASONS, values[GOOD_COUNT:], strict=True):
+        assert reason in row["error"], row
+        assert row["value"] == value
+
+
+def read_parquet(file: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.ParquetFile(file).read().to_pylist()
+    return rows
 
 
 def test_a_copy_is_exact(job: Job, broker: Broker, odd: str) -> None:

@@ -43,12 +43,9 @@ from tests.kit.abuse.sql_values import (
     played,
     postgres_server_of,
 )
-from tests.kit.abuse.type_table import check_page, odd_values, refused, tables_of
+from tests.kit.abuse.type_table import check_page, odd_values, tables_of
 from tests.kit.errors import raised
 from tests.kit.sql.sql_epochs import Query
-
-ROWS = 1_600
-ROWS_DEEP = 100_000
 
 
 def same_names(*names: str) -> dict[str, str]:
@@ -158,7 +155,14 @@ def values_of(group: list[Pair], count: int, rng: random.Random) -> Frame:
     return framed(group, columns)
 
 
-def everything(server: Server, rows: int) -> None:
+@pytest.mark.parametrize(
+    "rows",
+    [1_600, pytest.param(100_000, marks=[pytest.mark.deep, pytest.mark.timeout(1_800)])],
+)
+def test_every_type_takes_a_row_as_it_is_or_puts_it_aside(server: Server, rows: int) -> None:
+    """Every odd value of every type into every column that takes it, and some thousand rows: each is
+    in the table exactly, or put aside with the column that cannot hold it.
+    """
     tally = Tally(seed_of_run())
     rng = random.Random(tally.seed)
     groups = grouped(server, rng)
@@ -168,31 +172,6 @@ def everything(server: Server, rows: int) -> None:
     print(server.name, tally)
     assert tally.counts["rows"] >= rows
     assert tally.counts["stored"] > rows / 4 and tally.counts["put aside"] > rows / 20
-
-
-def test_every_type_takes_a_row_as_it_is_or_puts_it_aside(server: Server) -> None:
-    """Every odd value of every type into every column that takes it, and some thousand rows: each is
-    in the table exactly, or put aside with the column that cannot hold it.
-    """
-    everything(server, ROWS)
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1_800)
-def test_a_hundred_thousand_rows(server: Server) -> None:
-    """The same at length."""
-    everything(server, ROWS_DEEP)
-
-
-def test_where_every_value_is_taken_none_is_refused(
-    server: Server, columns: dict[str, Column]
-) -> None:
-    """By the rules that the page is made of."""
-    for target, kind in server.pairs():
-        good = [
-            v for v in odd(target, kind) if v is not None and target.reading(kind, v) is not REFUSED
-        ]
-        assert refused(columns[target.declared], kind, good) == [], f"{kind} into {target.declared}"
 
 
 def test_the_page_says_what_the_rules_say(server: Server, columns: dict[str, Column]) -> None:

@@ -6,14 +6,14 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from chaos.proxy import HOST, Proxy
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 SHORT_S = 0.3
-LONG_S = 10.0
 
 
 class Echo:
@@ -67,10 +67,10 @@ def client(proxy: Proxy) -> Iterator[socket.socket]:
 
 
 def connected(proxy: Proxy) -> socket.socket:
-    return socket.create_connection((HOST, proxy.port), LONG_S)
+    return socket.create_connection((HOST, proxy.port), WAIT_MAX_S)
 
 
-def asked(client: socket.socket, data: bytes, timeout_s: float = LONG_S) -> bytes | None:
+def asked(client: socket.socket, data: bytes, timeout_s: float = WAIT_MAX_S) -> bytes | None:
     """The answer; None if there is none in time."""
     client.settimeout(timeout_s)
     client.sendall(data)
@@ -78,13 +78,6 @@ def asked(client: socket.socket, data: bytes, timeout_s: float = LONG_S) -> byte
         return client.recv(1000)
     except TimeoutError:
         return None
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Or for ``LONG_S``: what follows says what is wrong."""
-    deadline = time.monotonic() + LONG_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
 
 
 def test_a_cut_holds_everything_back_until_it_is_healed(
@@ -97,7 +90,7 @@ def test_a_cut_holds_everything_back_until_it_is_healed(
         assert asked(late, b"late", SHORT_S) is None
         proxy.heal()
         for each in (client, late):
-            each.settimeout(LONG_S)
+            each.settimeout(WAIT_MAX_S)
         assert (client.recv(1000), late.recv(1000)) == (b"held", b"late")
     assert proxy.harm > 0
 
@@ -107,7 +100,7 @@ def test_lost_replies_were_requests_that_arrived(
 ) -> None:
     proxy.lose_replies()
     assert asked(client, b"done?", SHORT_S) is None
-    wait_until(lambda: proxy.harm > 0)  # the reply has come to the proxy
+    await_true(lambda: proxy.harm > 0, "the reply has come to the proxy")
     assert echo.observed[-1] == b"done?"
     proxy.heal()
     with pytest.raises(ConnectionResetError):
@@ -118,7 +111,7 @@ def test_half_open_the_server_knows_and_the_client_does_not(
     echo: Echo, proxy: Proxy, client: socket.socket
 ) -> None:
     proxy.half_open()
-    assert echo.ended.wait(LONG_S)
+    assert echo.ended.wait(WAIT_MAX_S)
     assert asked(client, b"hello?", SHORT_S) is None
     with connected(proxy) as other:
         assert asked(other, b"new") == b"new"
@@ -129,14 +122,13 @@ def test_half_open_the_server_knows_and_the_client_does_not(
 
 
 def test_a_reset_is_one_and_new_connections_work(proxy: Proxy, client: socket.socket) -> None:
-    client.settimeout(LONG_S)
+    client.settimeout(WAIT_MAX_S)
     proxy.reset()
     with pytest.raises(ConnectionResetError):
         client.recv(1000)
     with connected(proxy) as other:
         assert asked(other, b"new") == b"new"
-    wait_until(lambda: proxy.connections == 0)
-    assert proxy.connections == 0
+    await_true(lambda: proxy.connections == 0, "no connection is left")
 
 
 def test_a_delay_delays(proxy: Proxy, client: socket.socket) -> None:

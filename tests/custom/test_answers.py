@@ -9,58 +9,15 @@ from typing import Any
 
 import pytest
 
-from exactum.custom.transaction_name import TransactionName, TransactionScope
-from exactum.custom.two_phase import TwoPhaseCommitSink
 from exactum.errors import CodeFailed
 from exactum.protocol.model import CommitPermit
 from exactum.protocol.sink import Guarantee, Rejection
 from tests.kit.custom.custom_rows import batches
+from tests.kit.custom.diary import Diary
 from tests.kit.errors import raised
 from tests.kit.opened_sink import OpenedSink
 
 pytestmark = pytest.mark.slow
-
-
-class Answering(TwoPhaseCommitSink[str]):
-    """Writes nowhere, keeps the names that it was given; ``answers`` are what its methods return
-    instead.
-    """
-
-    def __init__(self, **answers: Callable[[], Any]) -> None:
-        super().__init__(name="uploads")
-        self.answers = answers
-        self.names: list[str] = []
-
-    def begin_transaction(self, name: TransactionName) -> str:
-        self.names.append(str(name))
-        return self._answer("begin_transaction", str(name))  # type: ignore[no-any-return]
-
-    def invoke(self, transaction: str, batch: Any) -> Any:
-        return self._answer("invoke")
-
-    def pre_commit(self, transaction: str) -> Any:
-        return self._answer("pre_commit")
-
-    def commit(self, transaction: str) -> Any:
-        return self._answer("commit")
-
-    def abort(self, transaction: str) -> Any:
-        return self._answer("abort")
-
-    def recover_and_commit(self, transaction: str) -> Any:
-        return self._answer("recover_and_commit")
-
-    def recover_and_abort(self, transaction: str) -> Any:
-        return self._answer("recover_and_abort")
-
-    def verify(self, transaction: str) -> Any:
-        return self._answer("verify")
-
-    def list_transactions(self, scope: TransactionScope) -> Any:
-        return self._answer("list_transactions", [(name, name) for name in self.names])
-
-    def _answer(self, method: str, otherwise: Any = None) -> Any:
-        return self.answers.get(method, lambda: otherwise)()
 
 
 async def later() -> None:
@@ -68,7 +25,7 @@ async def later() -> None:
 
 
 def opened(guarantee: Guarantee = Guarantee.EXACTLY_ONCE, **answers: Any) -> OpenedSink:
-    return OpenedSink(Answering(**answers), guarantee=guarantee)
+    return OpenedSink(Diary("uploads", **answers), guarantee=guarantee)
 
 
 def prepare(one: OpenedSink) -> CommitPermit:
@@ -104,7 +61,7 @@ def test_other_methods_that_answer_are_not_taken_for_a_success(method: str) -> N
     """A verify that returns False has found something; an abort that returns it has undone
     nothing.
     """
-    sink = Answering(**{method: lambda: False})
+    sink = Diary(**{method: lambda: False})
     one, other = OpenedSink(sink), OpenedSink(sink)
     permit = prepare(one)
     calls: dict[str, Callable[[], object]] = {

@@ -11,8 +11,8 @@ import pytest
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.protocol.model import Incarnation
 from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder
+from tests.kit.opened_sink import QUERY
 
-QUERY = "5f1c9a3e-9f10-4c5e-8d5a-1f1de6c0b7aa"
 MINE = TransactionScope(QUERY, "my sink/ä\0#2")
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -24,9 +23,10 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.protocol.sink import Guarantee, Rejection
+from exactum.protocol.sink import Guarantee
 from exactum.testing import TaskJob
 from tests.kit.custom.custom_rows import batches
+from tests.kit.custom.diary import Diary, failing
 from tests.kit.errors import raised
 from tests.kit.opened_sink import QUERY, OpenedSink
 
@@ -45,77 +45,15 @@ class Part:
     inner: Inner | None = None
 
 
-@dataclass
-class Upload:
-    name: str
-    part: dict[str, int] | None = None
+@pytest.fixture
+def diary() -> Diary:
+    return Diary()
 
 
-class Diary(TwoPhaseCommitSink[Upload]):
-    """Notes each call in a file, as lines of (which copy, method, rest); its transactions are
-    kept nowhere.
-    """
-
-    def __init__(self, file: Path, **keywords: Any) -> None:
-        super().__init__(**keywords)
-        self.file = file
-        self.fail: dict[str, Exception] = {}
-
-    def note(self, method: str, *rest: object) -> None:
-        with self.file.open("a") as file:
-            file.write(json.dumps([id(self), method, *rest]) + "\n")
-        if method in self.fail:
-            raise self.fail[method]
-
-    def connect(self) -> None:
-        self.note("connect")
-
-    def close(self) -> None:
-        self.note("close")
-
-    def begin_transaction(self, name: TransactionName) -> Upload:
-        self.note("begin_transaction", str(name))
-        return Upload(str(name))
-
-    def invoke(self, transaction: Upload, batch: Any) -> Rejection | None:
-        self.note("invoke", batch.num_rows)
-        if "too long" in batch.column("text").to_pylist():
-            return Rejection(batch.slice(0, 1), ("text: too long",))
-        return None
-
-    def pre_commit(self, transaction: Upload) -> Upload:
-        self.note("pre_commit")
-        return Upload(transaction.name, {"etag": 7})
-
-    def commit(self, transaction: Upload) -> None:
-        self.note("commit", transaction.part)
-
-    def abort(self, transaction: Upload) -> None:
-        self.note("abort", transaction.part)
-
-    def recover_and_commit(self, transaction: Upload) -> None:
-        self.note("recover_and_commit", transaction.part)
-
-    def recover_and_abort(self, transaction: Upload) -> None:
-        self.note("recover_and_abort", transaction.name)
-
-    def list_transactions(self, scope: TransactionScope) -> Iterable[tuple[str, Upload]]:
-        self.note("list_transactions", scope.prefix)
-        begun = [line[2] for line in self.lines() if line[1] == "begin_transaction"]
-        return [(name, Upload(name)) for name in [*begun, "somebody-elses"]]
-
-    def lines(self) -> list[Any]:
-        return [json.loads(line) for line in self.file.read_text().splitlines()]
-
-    def calls(self) -> list[Any]:
-        return [line[1] if len(line) == 2 else tuple(line[1:]) for line in self.lines()]
-
-
-def test_the_calls_of_an_epoch(folder: Path) -> None:
+def test_the_calls_of_an_epoch(diary: Diary) -> None:
     """One copy for the task, one for the driver, each connected and closed once; the template is
     never touched.
     """
-    diary = Diary(folder / "diary")
     one = OpenedSink(diary)
     prepared = TaskJob(one.opened.writers, [list(batches(2))])(one.order(5))
     one.participant.verify(prepared)
@@ -133,21 +71,21 @@ def test_the_calls_of_an_epoch(folder: Path) -> None:
         ("invoke", 3),
         "pre_commit",
         "close",
+        "verify",
         ("commit", {"etag": 7}),
         "close",
     ]
-    copies = [line[0] for line in diary.lines()]
-    assert copies[0] == copies[-1] == copies[-2]
-    assert len(set(copies[1:-2])) == 1
+    copies = [line[0] for line in diary.lines]
+    assert {copies[0]} == set(copies[-3:])
+    assert len(set(copies[1:-3])) == 1
     assert id(diary) not in copies
     assert prepared[0].rows == 6
 
 
-def test_another_run_recovers(folder: Path) -> None:
+def test_another_run_recovers(diary: Diary) -> None:
     """What another incarnation prepared is committed by recover_and_commit, its leftovers by
     recover_and_abort.
     """
-    diary = Diary(folder / "diary")
     one, later = OpenedSink(diary), OpenedSink(diary)
     permit = one.permit(one.prepare(*batches(1)))
     prepared = permit.record.prepared
@@ -164,11 +102,10 @@ def test_another_run_recovers(folder: Path) -> None:
     ]
 
 
-def test_a_failing_task_aborts_its_own_before_and_after_pre_commit(folder: Path) -> None:
+def test_a_failing_task_aborts_its_own_before_and_after_pre_commit(diary: Diary) -> None:
     """With what begin gave; and after prepare, when another sink's writer fails, with what
     pre_commit gave.
     """
-    diary = Diary(folder / "diary")
     one = OpenedSink(diary)
     for prepares in (False, True):
         writer = one.writer()
@@ -183,18 +120,16 @@ def test_a_failing_task_aborts_its_own_before_and_after_pre_commit(folder: Path)
     assert diary.calls().count("close") == 3
 
 
-def test_a_partition_without_rows_does_not_even_connect(folder: Path) -> None:
+def test_a_partition_without_rows_does_not_even_connect(diary: Diary) -> None:
     """Nothing is opened in the target for nothing."""
-    diary = Diary(folder / "diary")
     writer = OpenedSink(diary).writer()
     writer.write(batches(1)[0].slice(0, 0))
     assert writer.prepare() is None
     assert diary.calls() == ["connect"]
 
 
-def test_rejected_rows_are_handed_on_and_not_counted(folder: Path) -> None:
+def test_rejected_rows_are_handed_on_and_not_counted(diary: Diary) -> None:
     """What invoke rejects goes to whoever called the writer."""
-    diary = Diary(folder / "diary")
     writer = OpenedSink(diary).writer()
     rejection = writer.write(pa.RecordBatch.from_pydict({"text": ["too long", "fits", "fits too"]}))
     assert rejection is not None
@@ -213,14 +148,12 @@ def test_rejected_rows_are_handed_on_and_not_counted(folder: Path) -> None:
         (ConnectionError("reset by peer"), OutcomeUnknown, "ConnectionError: reset by peer"),
     ],
 )
-def test_what_a_commit_may_raise(
-    folder: Path, raised: Exception, expected: type[Exception], text: str
-) -> None:
+def test_what_a_commit_may_raise(raised: Exception, expected: type[Exception], text: str) -> None:
     """Our errors pass; any other one is "nobody knows", with its text, the transaction and the
     sink.
     """
-    diary = Diary(folder / "diary", name="my-diary")
-    diary.fail = {"commit": raised, "recover_and_commit": raised}
+    fail = failing(raised)
+    diary = Diary("my-diary", commit=fail, recover_and_commit=fail)
     one = OpenedSink(diary)
     permit = one.permit(one.prepare(*batches(1)))
     for driver in (one, OpenedSink(diary)):
@@ -233,16 +166,15 @@ def test_what_a_commit_may_raise(
             assert "my-diary" in str(caught.value)
 
 
-def test_a_lost_transaction_stops_the_query_after_the_others_are_committed(folder: Path) -> None:
+def test_a_lost_transaction_stops_the_query_after_the_others_are_committed() -> None:
     """HeuristicOutcome names sink, transaction, rows and what the target said."""
 
-    class LosesTheFirst(Diary):
-        def commit(self, transaction: Upload) -> None:
-            super().commit(transaction)
-            if sum(call[0] == "commit" for call in self.calls()) == 1:
-                raise TransactionLost("404 no such upload")
+    def loses_the_first() -> None:
+        if sum(call[0] == "commit" for call in diary.calls()) == 1:
+            raise TransactionLost("404 no such upload")
 
-    one = OpenedSink(LosesTheFirst(folder / "diary", name="diary"))
+    diary = Diary("diary", commit=loses_the_first)
+    one = OpenedSink(diary)
     permit = one.permit(one.prepare(*batches(2), batch_id=5), 5)
     report = one.commit(permit)
     assert report.expired == permit.record.prepared[:1]
@@ -253,46 +185,39 @@ def test_a_lost_transaction_stops_the_query_after_the_others_are_committed(folde
         assert text in str(caught.value)
 
 
-def test_what_other_methods_may_raise(folder: Path) -> None:
-    """Connecting, listing and aborting: Unavailable; verifying: the epoch is aborted. The cause
-    is told each time.
-    """
+def test_what_other_methods_may_raise() -> None:
+    """Connecting, listing and aborting: Unavailable. The cause is told each time."""
     for method in ("connect", "list_transactions", "recover_and_abort"):
-        diary = Diary(folder / method)
+        diary = Diary()
         OpenedSink(diary).prepare(*batches(1))
-        diary.fail = {method: ValueError("boom")}
+        diary.answers = {method: failing(ValueError("boom"))}
         with raised(Unavailable, "ValueError: boom"):
             OpenedSink(diary).sweep()
 
 
-def test_verify_before_the_decision(folder: Path) -> None:
+def test_verify_before_the_decision() -> None:
     """A transaction that is gone before the decision voids the epoch, and no more."""
-
-    class Strict(Diary):
-        def verify(self, transaction: Upload) -> None:
-            raise TransactionLost("expired")
-
+    diary = Diary(verify=failing(TransactionLost("expired")))
     with raised(EpochAborted, "expired"):
-        OpenedSink(Strict(folder / "diary")).decide(*batches(1))
+        OpenedSink(diary).decide(*batches(1))
 
 
-def test_weaker_guarantees_commit_in_the_task(folder: Path) -> None:
+def test_weaker_guarantees_commit_in_the_task(diary: Diary) -> None:
     """The task commits by itself, with what pre_commit gave; the driver has nothing to finish."""
-    diary = Diary(folder / "diary")
     assert OpenedSink(diary, guarantee=Guarantee.AT_LEAST_ONCE).prepare(*batches(1)) == []
     assert diary.calls()[-3:] == ["pre_commit", ("commit", {"etag": 7}), "close"]
 
 
-def test_a_sink_that_lists_nothing_says_so(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sink_that_lists_nothing_says_so(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The operator is told at start what is not swept, and by which prefix it can be found."""
 
     class Silent(JsonFolderSink):
         list_transactions = TwoPhaseCommitSink.list_transactions
 
     with caplog.at_level(logging.WARNING, "exactum.custom"):
-        OpenedSink(JsonFolderSink(folder), name="loud")
+        OpenedSink(JsonFolderSink(memory), name="loud")
         assert caplog.records == []
-        one = OpenedSink(Silent(folder), name="silent")
+        one = OpenedSink(Silent(memory), name="silent")
     assert one.participant.list_open() == ()
     assert TransactionScope(QUERY, "silent").prefix in caplog.text
     assert "list_transactions" in caplog.text
@@ -362,7 +287,7 @@ def test_a_handle_that_would_not_come_back_is_refused_before_the_decision(given:
         OpenedSink(Plain(lambda: given)).prepare(*batches(1))
 
 
-def test_a_class_that_cannot_read_old_transactions_is_refused(folder: Path) -> None:
+def test_a_class_that_cannot_read_old_transactions_is_refused() -> None:
     """After a change of the class, the decided transaction is kept, and the operator is told to
     bring it back.
     """
@@ -377,11 +302,11 @@ def test_a_class_that_cannot_read_old_transactions_is_refused(folder: Path) -> N
         OpenedSink(Changed(lambda: Part(3)), name="parts").commit(permit)
 
 
-def test_rows_stay_on_the_driver(folder: Path) -> None:
+def test_rows_stay_on_the_driver(memory: Path) -> None:
     """The user's view function is not pickled, all else is."""
-    sink = JsonFolderSink(folder)
+    sink = JsonFolderSink(memory)
     sink._rows = lambda frame: frame
     copied = pickle.loads(pickle.dumps(OpenedSink(sink).opened.writers))
     assert copied.sink.rows is None
-    assert copied.sink.folder == folder
+    assert copied.sink.folder == memory
     assert sink.rows is not None

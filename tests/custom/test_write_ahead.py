@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections import Counter
@@ -74,7 +75,8 @@ class World:
         self.folder = folder
         self.target = Target(folder / "target")
         self.storage = MemoryStorage()
-        self.rows = batches(6, 5)  # three epochs of two partitions, three chunks in each
+        self.batches = batches(6, 5)  # three epochs of two partitions, three chunks in each
+        self.rows = [tuple(row.values()) for batch in self.batches for row in batch.to_pylist()]
         self.done = 0
 
     def run(
@@ -92,7 +94,7 @@ class World:
             coordinator = Coordinator(run, [interpose(opened.participant, around)], log)
             for batch_id in range(self.done, epochs):
                 job = TaskJob(
-                    opened.writers, [[b] for b in self.rows[2 * batch_id : 2 * batch_id + 2]]
+                    opened.writers, [[b] for b in self.batches[2 * batch_id : 2 * batch_id + 2]]
                 )
                 coordinator.run(batch_id, SourceOffsets(), job)
                 self.done = max(self.done, batch_id + 1)
@@ -101,31 +103,28 @@ class World:
         return None
 
     def judge(self, repeats_max: int) -> None:
-        expected = Counter(tuple(row.values()) for batch in self.rows for row in batch.to_pylist())
-        assert Counter(self.target.deduplicated()) == expected
+        assert Counter(self.target.deduplicated()) == Counter(self.rows)
         assert self.target.repeats() <= repeats_max, f"{self.target.repeats()} chunks were repeated"
         assert waiting(self.folder / "wal") == []
 
-    def order(self) -> list[Any]:
-        """The rows in the order in which their keys arrived first."""
-        return self.target.deduplicated()
+
+@pytest.fixture
+def world(memory: Path) -> World:
+    return World(memory / "w")
 
 
-def test_a_run_without_faults_sends_each_chunk_once_and_in_order(folder: Path) -> None:
+def test_a_run_without_faults_sends_each_chunk_once_and_in_order(world: World) -> None:
     """Epoch by epoch, partition by partition, row by row; nothing is repeated and the log is
     empty at the end.
     """
-    world = World(folder / "w")
     assert world.run() is None
     world.judge(0)
-    assert world.order() == [
-        tuple(row.values()) for batch in world.rows for row in batch.to_pylist()
-    ]
+    assert world.target.deduplicated() == world.rows
     assert [len(rows) for _, rows in world.target.requests()] == [2, 2, 1] * 6
 
 
 def test_a_power_cut_takes_no_row_of_a_decided_epoch(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the decision each staged file is durable, by what the file system was asked: its bytes
     are fsynced, then it gets its name, then the folder is fsynced.
@@ -152,25 +151,25 @@ def test_a_power_cut_takes_no_row_of_a_decided_epoch(
 
     def around(label: str, call: Callable[[], object]) -> object:
         if label == "decide":
-            staged = set((folder / "w").rglob("*.staged"))
+            staged = set((memory / "w").rglob("*.staged"))
             assert staged <= durable
             decided.append(len(staged))
         return call()
 
-    assert World(folder / "w").run(around=around) is None
+    assert World(memory / "w").run(around=around) is None
     assert decided[-3:] == [2, 4, 6]
 
 
 @pytest.mark.sweep
 def test_a_crash_at_every_file_operation_repeats_at_most_one_chunk(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Died, or failed, before or after any durable step or any request: all rows arrive, one
     chunk may come twice.
     """
 
     def scenario(plan: FaultPlan) -> None:
-        world = World(folder / "w")
+        world = World(memory / "w")
         with monkeypatch.context() as patched:
             for step in STEPS:
                 patched.setattr(
@@ -182,8 +181,7 @@ def test_a_crash_at_every_file_operation_repeats_at_most_one_chunk(
         # A failed try in the same process and the restart after it: the same chunk in hand both
         # times.
         world.judge(1)
-        ordered = [tuple(row.values()) for batch in world.rows for row in batch.to_pylist()]
-        assert world.order() == ordered
+        assert world.target.deduplicated() == world.rows
 
     runs = sweep(scenario, NOT_REPEATED)
     assert runs > 300, runs
@@ -204,7 +202,7 @@ def send_through(plan: FaultPlan, target: Target, batch: Any, key: str) -> None:
 
 
 def test_an_old_driver_that_wakes_up_repeats_the_chunk_in_hand_and_no_other(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stalled at any request, any acknowledgement, any call of the protocol, while a new driver
     does everything.
@@ -215,32 +213,10 @@ def test_an_old_driver_that_wakes_up_repeats_the_chunk_in_hand_and_no_other(
     at, hit = 0, "?"
     stopped: Counter[str] = Counter()
     while hit:
-        at, hit = at + 1, ""
-        world = World(folder / "w")
-        calls = 0
-
-        def stall(
-            label: str, call: Callable[[], object], world: World = world, at: int = at
-        ) -> object:
-            nonlocal calls, hit
-            calls += 1
-            if calls == at:
-                hit = label
-                assert world.run() is None
-            return call()
-
-        def send(batch: Any, key: str, world: World = world, stall: Any = stall) -> None:
-            stall("before", lambda: None)
-            world.target.send(batch, key)
-            stall("after", lambda: None)
-
-        def noted(self: Staging, *note: str, stall: Any = stall, real: Any = WRITE_NOTE) -> None:
-            real(self, *note)
-            stall("noted", lambda: None)
-
+        at += 1
+        world = World(memory / "w")
         with monkeypatch.context() as patched:
-            patched.setattr(Staging, "write_note", noted)
-            error = world.run(send=send, around=stall)
+            hit, error = stalled(world, at, patched)
         stopped[type(error).__name__] += 1
         error = world.run()
         assert error is None, error
@@ -248,11 +224,35 @@ def test_an_old_driver_that_wakes_up_repeats_the_chunk_in_hand_and_no_other(
     assert stopped["Fenced"] > 20, stopped
 
 
-def test_the_newer_of_two_redeliveries_stops_the_older(folder: Path) -> None:
+def stalled(world: World, at: int, patched: pytest.MonkeyPatch) -> tuple[str, BaseException | None]:
+    """A driver that is stalled at call ``at``: where that is, and how it ends."""
+    calls, hit = itertools.count(1), ""
+
+    def stall(label: str, call: Callable[[], object] = lambda: None) -> object:
+        nonlocal hit
+        if next(calls) == at:
+            hit = label
+            assert world.run() is None
+        return call()
+
+    def send(batch: Any, key: str) -> None:
+        stall("before")
+        world.target.send(batch, key)
+        stall("after")
+
+    def noted(self: Staging, *note: str) -> None:
+        WRITE_NOTE(self, *note)
+        stall("noted")
+
+    patched.setattr(Staging, "write_note", noted)
+    error = world.run(send=send, around=stall)
+    return hit, error
+
+
+def test_the_newer_of_two_redeliveries_stops_the_older(world: World) -> None:
     """Not only the run that decided: of runs that take over, each stops the ones before it at
     their next chunk.
     """
-    world = World(folder / "w")
     assert isinstance(world.run(send=failing_after(world.target, 0), epochs=1), Unavailable)
     ended: list[BaseException | None] = []
 
@@ -282,12 +282,11 @@ def failing_after(target: Target, requests: int) -> Callable[[Any, str], None]:
 
 
 def test_tries_are_bounded_and_the_next_start_goes_on_where_the_last_one_stood(
-    folder: Path,
+    world: World,
 ) -> None:
     """Each restart sends on from the first chunk that is not acknowledged; nothing acknowledged
     is repeated.
     """
-    world = World(folder / "w")
     for _ in range(9):
         error = world.run(send=failing_after(world.target, 2))
         assert error is None or isinstance(error, Unavailable)
@@ -295,9 +294,8 @@ def test_tries_are_bounded_and_the_next_start_goes_on_where_the_last_one_stood(
     world.judge(0)
 
 
-def test_a_failed_try_is_repeated_with_the_same_key(folder: Path) -> None:
+def test_a_failed_try_is_repeated_with_the_same_key(world: World) -> None:
     """A target that fails now and then stops nobody; the tries of one chunk have one key."""
-    world = World(folder / "w")
     keys: list[str] = []
 
     def send(batch: Any, key: str) -> None:
@@ -311,9 +309,8 @@ def test_a_failed_try_is_repeated_with_the_same_key(folder: Path) -> None:
     world.judge(0)
 
 
-def test_a_target_that_will_never_take_a_row_stops_at_once(folder: Path) -> None:
+def test_a_target_that_will_never_take_a_row_stops_at_once(world: World) -> None:
     """HeuristicOutcome from send is not tried again."""
-    world = World(folder / "w")
     tried: list[str] = []
 
     def send(batch: Any, key: str) -> None:
@@ -341,12 +338,11 @@ async def later() -> None:
     ],
 )
 def test_a_send_that_answers_has_acknowledged_nothing(
-    folder: Path, answer: Callable[[], Any], text: str
+    world: World, answer: Callable[[], Any], text: str
 ) -> None:
     """Failure that is returned, or a coroutine: nothing is marked as sent, and a corrected send
     sends it all.
     """
-    world = World(folder / "w")
     error = world.run(send=lambda batch, key: answer())
     assert isinstance(error, CodeFailed), error
     for part in (text, "2 rows", "send()"):
@@ -355,9 +351,9 @@ def test_a_send_that_answers_has_acknowledged_nothing(
     world.judge(0)
 
 
-def test_under_weaker_guarantees_a_send_that_answers_fails(folder: Path) -> None:
+def test_under_weaker_guarantees_a_send_that_answers_fails(memory: Path) -> None:
     """There nothing is recorded, and the driver sends as well."""
-    run = new_run(folder, Guarantee.AT_LEAST_ONCE)
+    run = new_run(memory, Guarantee.AT_LEAST_ONCE)
     opened = make_sink(lambda batch, key: False).open(run, "api")  # type: ignore[arg-type,return-value]
     prepared = TaskJob(opened.writers, [[batches()[0]]])(WriteOrder(run, 0, 0, 1))
     assert delivers(opened.participant)
@@ -365,17 +361,15 @@ def test_under_weaker_guarantees_a_send_that_answers_fails(folder: Path) -> None
         opened.participant.deliver(prepared)
 
 
-def test_chunks_stay_the_same_when_the_setting_changes(folder: Path) -> None:
+def test_chunks_stay_the_same_when_the_setting_changes(world: World) -> None:
     """Keys name the same rows although the restart has another rows_per_send_max."""
-    world = World(folder / "w")
     assert isinstance(world.run(send=failing_after(world.target, 1)), Unavailable)
     assert world.run(rows_per_send_max=100) is None
     world.judge(0)
 
 
-def test_a_redelivery_days_later_sends_nothing(folder: Path) -> None:
+def test_a_redelivery_days_later_sends_nothing(world: World) -> None:
     """When all is sent and tidied up, the mark of that batch or of a later one says so."""
-    world = World(folder / "w")
     assert world.run() is None
     before = world.target.requests()
     world.done = 0
@@ -394,21 +388,21 @@ def test_a_redelivery_days_later_sends_nothing(folder: Path) -> None:
         {"send": None},
     ],
 )
-def test_settings_that_cannot_work_are_refused(folder: Path, settings: dict[str, Any]) -> None:
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None:
     """At once, with the setting's name."""
     with pytest.raises(SettingRefused, match=next(iter(settings))):
         WriteAheadSink(**{"send": print, **settings})
 
 
 @pytest.mark.deep
-def test_rows_of_more_than_2_gib_under_one_key(folder: Path) -> None:
+def test_rows_of_more_than_2_gib_under_one_key(memory: Path) -> None:
     """An Arrow array of bytes holds no more: they are sent in more chunks, and none is lost."""
     size = 1_100_000_000
     zeros = pa.py_buffer(np.zeros(size, np.uint8))  # pages that nobody has written to
     ends = pa.py_buffer(np.array([0, size], np.int32))
     value = pa.Array.from_buffers(pa.binary(), 1, [None, ends, zeros])
     order = WriteOrder(QueryRun("query", new_incarnation(), Guarantee.EXACTLY_ONCE), 0, 0, 1)
-    staging = Staging(Folder(folder), Scope("query", "sink"))
+    staging = Staging(Folder(memory), Scope("query", "sink"))
     staging.open()
     files, rows = TaskFiles(staging, StagedName.new(order, TaskName(0, 0, 0))), ChunkRows(500)
     for number in range(2):

@@ -169,14 +169,6 @@ TABLES = (
         ("tests/contract/test_put_back.py -k postgres",),
     ),
     Fault(
-        "files that a record names are swept",
-        ALL_ROWS,
-        "protocol/resolve.py",
-        "    return tuple(s for s in sightings if s.identity not in named)\n",
-        "    return tuple(sightings)\n",
-        ("tests/contract/test_put_back.py -k postgres",),
-    ),
-    Fault(
         "rows that were put aside are loaded by the next start",
         AS_IT_WAS,
         "sql/target.py",

@@ -35,7 +35,7 @@ from exactum.protocol.model import (
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun, Write
 from exactum.testing import Crash, Fault, FaultPlan, MemoryDecisionLog, MemoryStorage, faulty, sweep
-from model.memory import MemoryParticipant, MemoryTarget, MemoryWrite, State
+from model.memory import MemoryParticipant, MemoryTarget, MemoryWrite
 from tests.kit.errors import raised
 
 QUERY = "query"
@@ -426,23 +426,3 @@ def test_a_fault_in_the_recovery(targets: int) -> None:
         world.check(2)
 
     print(f"{sweep(scenario)} runs")
-
-
-def test_the_sweep_finds_a_sink_that_is_not_idempotent() -> None:
-    """A target that makes rows visible again when its commit is repeated does not pass."""
-
-    class Doubles(MemoryTarget):
-        def commit(self, identity: str, by: str) -> bool:
-            if self.transactions[identity].state is State.COMMITTED:
-                self.visible.extend(self.transactions[identity].rows)
-            return super().commit(identity, by)
-
-    def scenario(plan: FaultPlan) -> None:
-        world = World()
-        world.targets = [Doubles("t0")]
-        _struck(world, "a", 0, 1, plan)
-        _drive(world, "b", 0, 2, None)
-        world.check(2)
-
-    with pytest.raises(AssertionError, match="FaultPlan"):
-        sweep(scenario)

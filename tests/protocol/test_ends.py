@@ -48,23 +48,6 @@ def test_what_one_has_and_another_lacks_is_a_gap(ends: Ends) -> None:
     assert len(gaps(ends)) == is_cut + len(wrong)
 
 
-@given(BATCH, st.lists(st.sampled_from(["has", "new"]), max_size=3))
-def test_what_fits_is_taken(begins: int, kinds: list[str]) -> None:
-    """Targets that have all, and targets without a trace."""
-    last = begins - 1 if begins else None
-    targets = tuple(TargetEnd("t", last if kind == "has" else None, last) for kind in kinds)
-    assert gaps(Ends(begins, last, last, targets)) == []
-
-
-@given(BATCH, BATCH)
-def test_both_numbers_are_said(one: int, other: int) -> None:
-    ends = Ends(31, one, None, (TargetEnd("t", other, one),))
-    for text in gaps(ends):
-        assert f"batch {one}" in text
-        assert f"batch {other}" in text
-    assert bool(gaps(ends)) == (one != other)
-
-
 @given(MAYBE, MAYBE, BATCH)
 def test_what_a_checkpoint_knows(first: int | None, undecided: int | None, begins: int) -> None:
     """Each batch from ``first`` on is decided, unless ``at_least_once`` wrote it."""
@@ -92,6 +75,13 @@ class Silent(MemoryParticipant):
     """Of a target without a marker, which knows its transactions."""
 
     last_batch = property()  # type: ignore[assignment]
+
+
+class Fails(MemoryParticipant):
+    """Nothing is committed."""
+
+    def commit(self, permit, prepared):  # type: ignore[no-untyped-def]
+        raise Unavailable("the target is gone")
 
 
 class World:
@@ -177,13 +167,8 @@ def test_decided_and_not_committed_is_gone() -> None:
     """Nothing of it is visible, so it is run again."""
     world = World()
     world.run(world.start("a"), [0])
-
-    class Dies(MemoryParticipant):
-        def commit(self, permit, prepared):  # type: ignore[no-untyped-def]
-            raise Unavailable("the target is gone")
-
     with pytest.raises(Unavailable):
-        world.run(world.start("b", Dies), [1])
+        world.run(world.start("b", Fails), [1])
     world.lose(1)
     world.run(world.start("c"), [1, 2])
     assert world.has(0, 1, 2)
@@ -283,11 +268,6 @@ def test_rows_that_are_refused_where_a_commit_is_lost() -> None:
 
 def test_a_commit_that_failed_and_that_spark_was_not_told_of() -> None:
     """The user's function caught the error: the next start carries the decision out."""
-
-    class Fails(MemoryParticipant):
-        def commit(self, permit, prepared):  # type: ignore[no-untyped-def]
-            raise Unavailable("the target is gone")
-
     for marker in (True, False):
         world = World(marker=marker, noted=Noted(0))
         with pytest.raises(Unavailable):

@@ -47,6 +47,12 @@ class Life(ProcessTree):
             self.kill()
         return dict(json.loads(self._said.read_text())) if self._said.exists() else {}
 
+    def finishes(self) -> dict[str, Any]:
+        """How it ended, which is well."""
+        said = self.ends()
+        assert said and "error" not in said, said
+        return said
+
     def dies(self) -> None:
         """Wait until it says that it dies now, and end what is left: a client that has lost its server
         tries for minutes.
@@ -76,9 +82,7 @@ class Cell:
         return self.begin(frame, **spec).ends()
 
     def finishes(self, frame: str = "plain", **spec: Any) -> dict[str, Any]:
-        said = self.life(frame, **spec)
-        assert said and "error" not in said, said
-        return said
+        return self.begin(frame, **spec).finishes()
 
     def dies(self, frame: str = "plain", **spec: Any) -> None:
         """In the middle of what there is."""

@@ -69,15 +69,14 @@ class World:
 
     def until(
         self, reached: Callable[[], Any], what: str, pod: str = "", poll_s: float = 0.1
-    ) -> Any:
+    ) -> None:
         deadline_s = time.monotonic() + WAIT_MAX_S
-        while not (found := reached()):
+        while not reached():
             if time.monotonic() > deadline_s:
                 last = self.kubelet.pod(pod) if pod else None
                 log = "" if last is None else f"\n---- its log ends:\n{last.log[-6000:]}"
                 raise SystemExit(f"not within {WAIT_MAX_S:.0f} s: {what}{log}")
             time.sleep(poll_s)
-        return found
 
     def goes_on(self, pod: str) -> None:
         """Wait until more is visible than now."""
@@ -121,7 +120,6 @@ def statefulset(world: World, kills: int) -> None:
     name, claim = "orders-0", "data-orders-0"
     for manifest in world.manifests("statefulset.yaml"):
         world.api.create(manifest)
-    stopped = 0
     for number in range(kills):
         pod = ready(world, name)
         driver = pod.containers["driver"]
@@ -137,13 +135,14 @@ def statefulset(world: World, kills: int) -> None:
             other(world, pod)
         else:
             world.api.delete("pods", name)
-            stopped += check_stopped(world, pod, "driver", 0)
+            check_stopped(world, pod, "driver", 0)
             other(world, pod)
         print(f"statefulset: killed {number + 1} times", flush=True)
-    finish(world, name, lambda pod: check_stopped(world, pod, "driver", 0))
-    logs = "".join(path.read_text() for path in world.kubelet.folder.glob(f"{name}-*/finish.log"))
-    print(f"statefulset: the init container said:\n{logs}", flush=True)
-    assert "micro-batch" in logs or "nothing is decided" in logs
+    finish(world, name, "driver", 0)
+
+
+SUBMITTED = ("spark-kubernetes-driver", 143)
+"""The container of the driver, and what it ends with where it is asked to."""
 
 
 def cluster(world: World, kills: int) -> None:
@@ -161,14 +160,11 @@ def cluster(world: World, kills: int) -> None:
             world.api.delete("pods", name, 0)
         else:
             world.api.delete("pods", name)
-            check_stopped(world, pod, "spark-kubernetes-driver", 143)
+            check_stopped(world, pod, *SUBMITTED)
         print(f"cluster: killed {number + 1} times", flush=True)
     name = submit(world, kills)
     ready(world, name)
-    finish(world, name, lambda pod: check_stopped(world, pod, "spark-kubernetes-driver", 143))
-    logs = "".join(path.read_text() for path in world.kubelet.folder.glob("*/finish.log"))
-    print(f"cluster: the init containers said:\n{logs}", flush=True)
-    assert "micro-batch" in logs or "nothing is decided" in logs
+    finish(world, name, *SUBMITTED)
 
 
 def submit(world: World, number: int) -> str:
@@ -224,13 +220,9 @@ def kill_container(world: World, pod: Pod, name: str) -> None:
     world.until(lambda: container.restarts > restarts, "it is started again", pod.name)
 
 
-def phase(world: World, name: str) -> str:
-    found = world.api.get("pods", name)
-    return "" if found is None else str(found["status"]["phase"])
-
-
 def failed(world: World, name: str) -> bool:
-    return phase(world, name) == "Failed"
+    found = world.api.get("pods", name)
+    return found is not None and found["status"]["phase"] == "Failed"
 
 
 def ready(world: World, name: str) -> Pod:
@@ -254,7 +246,7 @@ def other(world: World, pod: Pod) -> None:
     )
 
 
-def check_stopped(world: World, pod: Pod, name: str, status: int) -> int:
+def check_stopped(world: World, pod: Pod, name: str, status: int) -> None:
     """It was asked to end, and did between two micro-batches."""
     container = pod.containers[name]
     world.until(lambda: container.status is not None, "it has ended", pod.name)
@@ -269,20 +261,22 @@ def check_stopped(world: World, pod: Pod, name: str, status: int) -> int:
     decided = [each.epoch.batch_id for each in map(record, records) if each.decision is COMMIT]
     assert max(decided, default=-1) in (commits, -1), (decided, commits, offsets)
     assert offsets - commits <= 1, (commits, offsets)  # what Spark has planned and nobody began
-    return 1
 
 
 def record(path: Path) -> DecisionRecord:
     return DecisionRecord.from_json(json.loads(path.read_text()), str(path))
 
 
-def finish(world: World, name: str, check: Callable[[Pod], int]) -> None:
+def finish(world: World, name: str, container: str, status: int) -> None:
     """No more orders; when all are visible the pod is asked to end."""
     world.produces.set()
     world.until(lambda: world.seen() >= len(world.sent), "all is visible", name)
     pod = ready(world, name)
     world.api.delete("pods", name)
-    check(pod)
+    check_stopped(world, pod, container, status)
+    logs = "".join(path.read_text() for path in world.kubelet.folder.glob("*/finish.log"))
+    print(f"the init containers said:\n{logs}", flush=True)
+    assert "micro-batch" in logs or "nothing is decided" in logs
 
 
 def played(cell: Callable[[World, int], None], kills: int) -> None:

@@ -32,13 +32,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum import local
-from tests.kit.waiting import await_true
+from tests.kit.waiting import WAIT_MAX_S, await_true
 from tests.smoke.cell import DYING, KEYS, ROWS
 
 COLUMNS = "id long, k string, v string"
 RECORD = "k AS key", "concat(id, ':', v) AS value"
 CHOSEN = "3"
-SLOW_S = 20.0
+SLOW_S = WAIT_MAX_S
+"""Of a task that nobody ends: no machine takes half of it to end one."""
 ORDER: dict[str, Any] = {
     "type": "record",
     "name": "Order",

@@ -347,14 +347,11 @@ class Frame:
 ODD_SHARE = 0.5
 RANDOMS = st.randoms(use_true_random=False)
 """Whose choices hypothesis makes, and makes small."""
-
-
-def column_names() -> st.SearchStrategy[str]:
-    """Names of columns, odd ones among them; never empty, never with half of a surrogate pair."""
-    return st.one_of(
-        st.sampled_from(NAMES),
-        st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8),
-    )
+COLUMN_NAMES = st.one_of(
+    st.sampled_from(NAMES),
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8),
+)
+"""Odd ones among them; never empty, never with half of a surrogate pair."""
 
 
 @st.composite
@@ -373,7 +370,7 @@ def frames(
     types = draw(st.lists(st.sampled_from(list(kinds)), min_size=columns_min, max_size=columns_max))
     called = draw(
         st.lists(
-            column_names(),
+            COLUMN_NAMES,
             min_size=len(types),
             max_size=len(types),
             unique_by=None if duplicates else str.lower,

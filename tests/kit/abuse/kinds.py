@@ -236,35 +236,27 @@ def same(kind: Kind, one: Raw, other: Raw) -> bool:
         if math.isnan(one) or math.isnan(other):
             return math.isnan(one) and math.isnan(other)
         return struct.pack("d", one) == struct.pack("d", other)
-    if kind.name == "array":
-        return len(one) == len(other) and all(
-            same(kind.of[0], a, b) for a, b in zip(one, other, strict=True)
-        )
-    if kind.name in ("map", "struct"):
-        if len(one) != len(other):
-            return False
-        if kind.name == "map":
-            return all(
-                same(k, x, y)
-                for a, b in zip(one, other, strict=True)
-                for k, x, y in zip(kind.of, a, b, strict=True)
-            )
-        return all(same(k, a, b) for k, a, b in zip(kind.of, one, other, strict=True))
+    if kind.of:
+        pairs = zip(parts(kind, one), parts(kind, other), strict=False)
+        return len(one) == len(other) and all(same(k, a, b) for (k, a), (_, b) in pairs)
     return type(one) is type(other) and one == other
+
+
+def parts(kind: Kind, value: Raw) -> list[tuple[Kind, Raw]]:
+    """What a nested value has in it, with the types."""
+    if kind.name == "array":
+        return [(kind.of[0], v) for v in value]
+    if kind.name == "map":
+        return [part for pair in value for part in zip(kind.of, pair, strict=True)]
+    return list(zip(kind.of, value, strict=True))
 
 
 def scalars(kind: Kind, value: Raw) -> list[tuple[Kind, Raw]]:
     """Every scalar in a value that is not null, with its type."""
     if value is None:
         return []
-    if kind.name == "array":
-        return [s for v in value for s in scalars(kind.of[0], v)]
-    if kind.name == "map":
-        return [
-            s for pair in value for k, v in zip(kind.of, pair, strict=True) for s in scalars(k, v)
-        ]
-    if kind.name == "struct":
-        return [s for k, v in zip(kind.of, value, strict=True) for s in scalars(k, v)]
+    if kind.of:
+        return [scalar for part in parts(kind, value) for scalar in scalars(*part)]
     return [(kind, value)]
 
 

@@ -5,8 +5,6 @@ order of arrival.
 from __future__ import annotations
 
 import json
-import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,8 @@ class Target:
 
     def send(self, batch: Any, key: str) -> None:
         line = json.dumps({"key": key, "rows": batch.to_pylist()}) + "\n"
-        descriptor = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        try:
-            os.write(descriptor, line.encode())
-        finally:
-            os.close(descriptor)
+        with self.file.open("ab", buffering=0) as file:
+            file.write(line.encode())
 
     def requests(self) -> list[tuple[str, list[Any]]]:
         """(key, rows) of each request."""
@@ -34,9 +29,8 @@ class Target:
 
     def repeats(self) -> int:
         """Requests beyond the first of their key."""
-        return sum(Counter(key for key, _ in self.requests()).values()) - len(
-            {key for key, _ in self.requests()}
-        )
+        keys = [key for key, _ in self.requests()]
+        return len(keys) - len(set(keys))
 
     def deduplicated(self) -> list[Any]:
         """The rows that a target which keeps the keys has; also checks that a key is always the

@@ -17,11 +17,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from exactum.java.jars import cache_folder
+
 KUBERNETES = "1.36.3"
 ETCD = "3.6.6"
 PROGRAMS = ("etcd", "kube-apiserver")
-CACHE = Path(os.environ.get("EXACTUM_CACHE", Path.home() / ".cache" / "exactum"))
-FOLDER = CACHE / "kubernetes"
+FOLDER = cache_folder() / "kubernetes"
 STAGED = re.compile(r"(\S+) => \./staging/src/\1$", re.MULTILINE)
 
 

@@ -36,11 +36,10 @@ class ApiError(Exception):
 
 
 class Api:
-    """Kubernetes' HTTP API, of one namespace."""
+    """Kubernetes' HTTP API, of the namespace ``default``."""
 
-    def __init__(self, url: str, namespace: str = "default") -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
-        self._namespace = namespace
         self._context = ssl.create_default_context()
         self._context.check_hostname = False
         self._context.verify_mode = ssl.CERT_NONE  # the server has made its own
@@ -68,15 +67,15 @@ class Api:
     def path(self, kind: str, name: str = "", group: str = "") -> str:
         """``kind`` in lower case and the plural, ``group`` as ``apps/v1``."""
         begin = f"/apis/{group}" if group else "/api/v1"
-        return f"{begin}/namespaces/{self._namespace}/{kind}" + (f"/{name}" if name else "")
+        return f"{begin}/namespaces/default/{kind}" + (f"/{name}" if name else "")
 
     def list(self, kind: str, group: str = "") -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.call("GET", self.path(kind, group=group))["items"]
         return found
 
-    def get(self, kind: str, name: str, group: str = "") -> dict[str, Any] | None:
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = self.call("GET", self.path(kind, name, group))
+            found: dict[str, Any] = self.call("GET", self.path(kind, name))
         except ApiError as error:
             if error.status == 404:
                 return None

@@ -26,6 +26,7 @@ from urllib.request import urlopen
 
 from exactum.ops.processes import members
 from tests.kit.kubernetes.control_plane import HOST, MERGE, Api, ApiError, free_ports
+from tests.kit.process_tree import signal_session
 
 NODE = "local"
 POLL_S = 0.2
@@ -329,10 +330,8 @@ class Container:
 
     def _kill_session(self) -> None:
         assert self._process is not None
-        while left := members(self._process.pid):
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        while members(self._process.pid):
+            signal_session(self._process.pid, signal.SIGKILL)
             time.sleep(0.01)
 
     def report(self) -> Object:

@@ -34,7 +34,7 @@ from exactum.local.broker import (
     format_node,
     new_cluster_id,
 )
-from tests.kit.waiting import await_true
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -45,7 +45,6 @@ MECHANISM = "SCRAM-SHA-512"
 # It protects nothing: the key store lies in a folder that only the owner can enter.
 STORE_PASSWORD = "exactum-local"
 VALIDITY_DAYS = 3650
-TOOL_TIMEOUT_S = 120.0
 
 
 class KafkaCluster(LocalKafka):
@@ -170,7 +169,7 @@ class KafkaCluster(LocalKafka):
 
 
 def _keytool(*arguments: str) -> None:
-    status, said = run_program([java_program("keytool"), *arguments], TOOL_TIMEOUT_S)
+    status, said = run_program([java_program("keytool"), *arguments], WAIT_MAX_S)
     if status != 0:
         raise LocalServerError(f"keytool {arguments[0]} failed:\n{said}")
 
@@ -259,8 +258,8 @@ class KafkaNodes:
                 own = node._ports
                 if not_serving(own) is not None:
                     return False
-                seen = admin_client(f"{HOST}:{own.internal}").list_topics(timeout=5).brokers
-                if self._nodes.keys() - seen:
+                admin = admin_client(f"{HOST}:{own.internal}")
+                if self._nodes.keys() - admin.list_topics(timeout=WAIT_MAX_S).brokers:
                     return False
             return True
 

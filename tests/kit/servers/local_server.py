@@ -18,9 +18,9 @@ from urllib.parse import quote
 from exactum.errors import LocalServerError
 from exactum.local.broker import HOST, choose_ports
 from exactum.local.server_process import START_TIMEOUT_S, ServerProcess
+from tests.kit.waiting import WAIT_MAX_S
 
 STOP_TIMEOUT_S = 30.0
-MAKE_TIMEOUT_S = 180.0
 POLL_INTERVAL_S = 0.05
 USER = "exactum"
 DATABASE = "exactum"
@@ -195,7 +195,7 @@ def kept_password(file: Path) -> str:
 
 def make(command: Sequence[str], text: str = "", **how: Any) -> None:
     """Run a command that makes data; ``text`` is its input."""
-    how = {"input": text, "capture_output": True, "text": True, "timeout": MAKE_TIMEOUT_S, **how}
+    how = {"input": text, "capture_output": True, "text": True, "timeout": WAIT_MAX_S, **how}
     done = subprocess.run(command, check=False, **how)
     if done.returncode != 0:
         raise LocalServerError(f"{command} failed:\n{done.stdout}{done.stderr}")

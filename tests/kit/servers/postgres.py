@@ -16,8 +16,8 @@ import psutil
 from exactum.errors import LocalServerError
 from exactum.local.broker import HOST
 from tests.kit.servers.local_server import DATABASE, USER, LocalServer, kept_password, make
+from tests.kit.waiting import WAIT_MAX_S
 
-KILL_TIMEOUT_S = 60.0
 INSTALLED = Path("/usr/lib/postgresql")
 """Where Debian and its relatives put each version's programs, outside of PATH."""
 SERVER_USER = "postgres"
@@ -50,7 +50,7 @@ class LocalPostgres(LocalServer):
             others = psutil.Process(self.pid).children()
             self._signal(signal.SIGKILL)
             self._node.kill()
-            _, left = psutil.wait_procs(others, KILL_TIMEOUT_S)
+            _, left = psutil.wait_procs(others, WAIT_MAX_S)
             assert not left, f"processes of PostgreSQL outlived SIGKILL: {left}"
 
     def pause(self) -> None:

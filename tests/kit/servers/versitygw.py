@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from exactum.java.jars import cache_folder
@@ -111,6 +110,6 @@ def _answers(port: int) -> bool:
         urlopen(f"http://127.0.0.1:{port}/", timeout=1)
     except HTTPError:
         return True
-    except (URLError, OSError):
-        time.sleep(0.05)
-    return False
+    except OSError:
+        return False
+    return True
