@@ -14,6 +14,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 
 import exactum
@@ -21,6 +22,7 @@ from exactum.errors import SettingRefused, Unavailable
 from exactum.spark.source import positions, read_kafka
 from tests.kit.errors import check_facts, raised
 from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.transactions import wait_for_rest
 from tests.kit.source.source_stream import EPOCH_MS, Stream, Topics
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -329,6 +331,7 @@ def test_a_start_behind_an_open_transaction(make_stream: Callable[[], Any], topi
         check_facts(error, f"{name}-0", 8, "transaction", 5)
         assert stream.rows() == []
         transaction.commit_transaction(WAIT_MAX_S)
+    wait_for_rest(stream.broker.servers, [TopicPartition(name, 0)])  # its marker is written
     assert stream.run(stream.read(name, start=start)) is None
     assert [offset for _, _, offset in stream.rows()] == [8, 9, 10]
 
