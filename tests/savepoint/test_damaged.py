@@ -17,7 +17,6 @@ from exactum.checkpoint.savepoint.create import create
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.files.slot_log import slot_name
 from exactum.ops import cli
-from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.spark.commit_log import last_batch
 from tests.kit.spark.query import Query, summed
@@ -175,31 +174,6 @@ def test_a_damaged_checkpoint_makes_no_savepoint(
     with raised(CheckpointRefused, code, damaged, said):
         create(str(damaged), tmp_path / "savepoint")
     assert [path.name for path in tmp_path.iterdir()] == ["damaged"]
-
-
-def test_a_copy_that_dies_is_none(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without its last step a savepoint has no manifest, and nothing is made over what is left."""
-
-    class Killed(BaseException):
-        pass
-
-    def die(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Folder, "put", die)
-        patch.setattr(Folder, "remove", lambda _: None)
-        with pytest.raises(Killed):
-            create(str(checkpoint), tmp_path / "savepoint")
-    left = tmp_path / "savepoint"
-    assert run("restore", str(left), "--checkpoint", str(tmp_path / "new")).exit_code == 2
-    with raised(CheckpointRefused, "SAVEPOINT_PLACE", left, "savepoint delete"):
-        create(str(checkpoint), left)
-    assert run("delete", str(left)).exit_code == 0
-    create(str(checkpoint), tmp_path / "savepoint")
-    assert run("verify", str(tmp_path / "savepoint")).exit_code == 0
 
 
 @pytest.mark.parametrize("place", ["", "offsets", "checkpoint"])
