@@ -285,6 +285,6 @@ def test_a_disk_that_takes_no_run_file(checkpoint: Path) -> None:
     """The run goes on unseen and says so; no half file is left. Closing such a file fails as
     writing it did.
     """
-    done = python(FULL, checkpoint, "0" * 16, QUERY)
+    done = python(FULL, checkpoint, "0" * 16)
     assert "will not see that this query runs" in done.stdout
     assert list((checkpoint / "exactum" / "runs").iterdir()) == []
