@@ -29,17 +29,6 @@ def test_files_of_others_are_theirs() -> None:
     assert all((assets / name).stat().st_size < 60_000 for name in (*noted, *OWN))
 
 
-def test_every_asset_that_a_page_names_is_served() -> None:
-    named = set(
-        re.findall(r'"(/assets/[^"]+)"', (ROOT / FOLDER / "templates/page.html").read_text())
-    )
-    assert len(named) == 6
-    for path in named:
-        response = routes.asset(HttpRequest(path))
-        assert response.status == 200 and response.body
-        assert response.content_type == routes.CONTENT_TYPES[Path(path).suffix]
-
-
 def test_our_own_script_and_style_need_nothing_from_elsewhere() -> None:
     """No address of others, no code made of text, no style in the HTML."""
     for name in ("page.js", "page.css"):

@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,21 +22,21 @@ from exactum.monitor.http_server import HttpServer
 from exactum.monitor.job_sources import CheckpointJobs
 from exactum.ops.cli import main
 from exactum.ops.dashboard.routes import dashboard_routes
-from tests.kit.dashboard.checkpoints import MadeCheckpoint, busy_hour
+from tests.kit.dashboard.checkpoints import busy_hour
 from tests.kit.environment import environment
+from tests.kit.monitor.facts import Story
+from tests.kit.monitor.made_checkpoint import Checkpoint, ago
 from tests.kit.query_record import damage, newest
 from tests.kit.waiting import WAIT_MAX_S
 
-NOW_MS = time.time_ns() // 1_000_000
+
+@pytest.fixture
+def made(tmp_path: Path) -> Checkpoint:
+    return Checkpoint(tmp_path / "c")
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> MadeCheckpoint:
-    return MadeCheckpoint(tmp_path / "c").begin()
-
-
-@pytest.fixture
-def server(made: MadeCheckpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
+def server(made: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     """The page of one checkpoint, which reads again each time that it is asked."""
     monkeypatch.setattr(job_sources, "FRESH_S", 0.0)
     server = HttpServer(dashboard_routes(CheckpointJobs([made.folder])))
@@ -50,7 +49,7 @@ def page(server: HttpServer, path: str) -> str:
         return str(response.read().decode())
 
 
-def test_a_browser_that_goes_away_in_mid_answer(made: MadeCheckpoint, server: HttpServer) -> None:
+def test_a_browser_that_goes_away_in_mid_answer(made: Checkpoint, server: HttpServer) -> None:
     """Reset after the first bytes, and one that sends half a request: the next one is answered."""
     busy_hour(made)
     whole = f"GET /job/{made.query_id}?all=1 HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode()
@@ -60,12 +59,12 @@ def test_a_browser_that_goes_away_in_mid_answer(made: MadeCheckpoint, server: Ht
             browser.sendall(request)
             if request == whole:
                 assert browser.recv(10)
-    assert made.name in page(server, "/")
+    assert "orders" in page(server, "/")
 
 
-def test_history_and_checkpoint_go_away(made: MadeCheckpoint, server: HttpServer) -> None:
+def test_history_and_checkpoint_go_away(made: Checkpoint, server: HttpServer) -> None:
     """What was read stays, with a line that says so; what is there again is shown."""
-    made.write([made.started(NOW_MS - 9_000), made.completed(NOW_MS - 8_000, 41)])
+    made.tells(ago(9).starts().after(1).completes(41))
     path = f"/job/{made.query_id}"
     assert "The history" not in page(server, path)
     shutil.rmtree(made.folder / HISTORY)
@@ -78,28 +77,23 @@ def test_history_and_checkpoint_go_away(made: MadeCheckpoint, server: HttpServer
     assert "is not a folder" in gone
     assert 'id="b-41-' in gone
     aside.rename(made.folder)
-    made.write([made.completed(NOW_MS - 7_000, 42)])
+    made.tells(ago(7).completes(42))
     assert 'id="b-42-' in page(server, path)
 
 
-def test_a_checkpoint_without_a_history(made: MadeCheckpoint, server: HttpServer) -> None:
+def test_a_checkpoint_without_a_history(made: Checkpoint, server: HttpServer) -> None:
     """The history is switched off: that is said, and what is decided and not finished is shown."""
-    made.commit(7)
-    made.spark(7, 6)
-    made.died()
+    made.commit(7).spark(7, 6).tells(Story())
     text = page(server, f"/job/{made.query_id}")
     assert "spark.exactum.history.enabled" in text and ">IN DOUBT<" in text
 
 
-def test_damaged_files(made: MadeCheckpoint, server: HttpServer) -> None:
+def test_damaged_files(made: Checkpoint, server: HttpServer) -> None:
     """Spark's files, decisions, run files and the list of sinks: each is named where it is shown."""
-    made.write([made.started(NOW_MS - 9_000), made.completed(NOW_MS - 8_000, 3)])
-    made.spark(4, 3)
-    made.commit(4)
+    made.tells(ago(9).starts().after(1).completes(3)).spark(4, 3).commit(4)
     (record,) = (made.folder / DECISIONS).glob("*4-0.json")
     record.write_text('{"version": 1')
     (made.folder / "offsets" / "4").write_text("v1")
-    (made.folder / "exactum" / "runs").mkdir()
     (made.folder / "exactum" / "runs" / "x.json").write_text("{")
     damage(made.folder)
     assert "query/0.json cannot be read" in page(server, f"/job/{made.query_id}")
@@ -116,9 +110,8 @@ def command(*arguments: str) -> list[str]:
 @pytest.mark.slow
 def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
     """Where the port is taken the next one; two checkpoints of one query are two queries."""
-    one = MadeCheckpoint(tmp_path / "orders").begin()
-    other = MadeCheckpoint(tmp_path / "copy").begin()
-    one.write([one.started(1)])
+    one = Checkpoint(tmp_path / "orders").tells(Story(1).starts())
+    other = Checkpoint(tmp_path / "copy")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

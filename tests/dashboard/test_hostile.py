@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from exactum.checkpoint.layout import HISTORY
-from exactum.monitor.fact import Fact
 from exactum.monitor.http_server import HttpResponse, HttpServer
 from exactum.monitor.job_sources import CheckpointJobs
 from exactum.ops.dashboard.routes import dashboard_routes
-from tests.kit.dashboard.checkpoints import MadeCheckpoint
+from tests.kit.monitor.facts import Story
+from tests.kit.monitor.made_checkpoint import Checkpoint, ago
 
 Get = Callable[[str], HttpResponse]
 
@@ -33,7 +32,6 @@ EVIL = (
     "https://evil.example/a.js",
 )
 ADDRESSES = ("src", "href", "action", "formaction", "data-hx-get", "data-plots")
-NOW_MS = time.time_ns() // 1_000_000
 
 
 class Parts(HTMLParser):
@@ -75,9 +73,8 @@ def served(tmp_path: Path) -> Iterator[Callable[..., Get]]:
     """The page of some checkpoints, as a function from an address to its answer."""
     servers: list[HttpServer] = []
 
-    def serve(*made: MadeCheckpoint | Path) -> Get:
-        folders = [one if isinstance(one, Path) else one.folder for one in made]
-        servers.append(HttpServer(dashboard_routes(CheckpointJobs(folders))))
+    def serve(*made: Checkpoint) -> Get:
+        servers.append(HttpServer(dashboard_routes(CheckpointJobs([one.folder for one in made]))))
         return lambda target: servers[-1].answer("127.0.0.1", target)
 
     yield serve
@@ -85,45 +82,41 @@ def served(tmp_path: Path) -> Iterator[Callable[..., Get]]:
         server.close()
 
 
-def pages_of(made: MadeCheckpoint) -> list[str]:
+def pages_of(made: Checkpoint) -> list[str]:
     key = made.query_id
     paths = ["/", f"/job/{key}"]
     return [*paths, *(f"{path}?part=1" for path in paths), f"/job/{key}?all=1"]
 
 
-def evil_facts(made: MadeCheckpoint, text: str) -> list[Fact]:
+def evil_story(made: Checkpoint, text: str, name: str = "orders") -> Story:
     """Each kind of fact that the page shows words of."""
-    at = NOW_MS - 60_000
-    return [
-        made.started(at, guarantee=text, run_id=text, incarnation=text),
-        made.completed(at + 1, 3, phase_ms={text: 3.0}, rows_by_sink={text: 3}),
-        made.fact(at + 2, "EpochAbandoned", 4, attempt=1, reason=text),
-        made.lag(at + 3, 5, 1.0, topic=text),
-        made.fact(
-            at + 4, "UpstreamStalled", 4, topic=text, partition=1, since_ms=at, lso_gap=4,
-            last_stable_offset=1, producer_id=1, transactional_id=text,
-        ),
-        made.fact(at + 5, "FormerSinkOutOfReach", 4, participant=text, place=text),
-        made.fact(
-            at + 6, "Progress", 4, lag_records=1, state_rows=2, state_bytes=3,
-            event_time_watermark=text, input_rows=1,
-        ),
-        made.fact(at + 7, "RowsDeadLettered", 4, rows=3),
-        made.fact(at + 8, "DecidedFinished", batch_ids=[4], transactions=1, rows=1, left=[text], troubles=[text]),
-        made.fact(at + 9, "ProcessEnded", pid=1, meaning="restart", error=text, disposition=text, text=text),
-        made.fact(at + 10, "SupervisorEnds", status=text),
-        made.fact(at + 11, "RunEnded", 4, error=text, disposition="halt", reason=text),
-    ]  # fmt: skip
+    story = ago(60, made.query_id)
+    story.starts(text, name=name, guarantee=text, run_id=text)
+    story.completes(3, **{text: 3.0}).tell("EpochAbandoned", batch_id=4, attempt=1, reason=text)
+    story.tell("EpochCompleted", batch_id=4, attempt=1, transactions=1, rows=3,
+               phase_ms={}, rows_by_sink={text: 3})  # fmt: skip
+    story.lag(5, 1.0, topic=text)
+    story.tell(
+        "UpstreamStalled", topic=text, partition=1, since_ms=story.now_ms, lso_gap=4,
+        last_stable_offset=1, producer_id=1, transactional_id=text,
+    )  # fmt: skip
+    story.tell("FormerSinkOutOfReach", participant=text, place=text)
+    story.tell(
+        "Progress", lag_records=1, state_rows=2, state_bytes=3, event_time_watermark=text,
+        input_rows=1,
+    )  # fmt: skip
+    story.tell("RowsDeadLettered", rows=3)
+    story.tell("DecidedFinished", batch_ids=[4], transactions=1, rows=1, left=0, troubles=[text])
+    story.dies(error=text, disposition=text, text=text).tell("SupervisorEnds", status=text)
+    return story.ends(text, "halt", text)
 
 
 def test_words_stay_words(tmp_path: Path, served: Callable[..., Get]) -> None:
     """In each place of each page, and they can be read there."""
     all_made = []
     for number, text in enumerate(EVIL):
-        made = MadeCheckpoint(tmp_path / str(number), f"id-{number}", name=text).begin()
-        made.write(evil_facts(made, text))
-        made.commit(0)
-        made.spark(5, 3)
+        made = Checkpoint(tmp_path / str(number), f"id-{number}")
+        made.tells(evil_story(made, text, name=text)).commit(0).spark(5, 3)
         all_made.append(made)
     get = served(*all_made)
     for made in all_made:
@@ -141,8 +134,7 @@ def test_names_of_queries_and_folders_stay_words(
     tmp_path: Path, served: Callable[..., Get]
 ) -> None:
     text = "<b>$(rm -rf)&amp;%2e%2e"
-    made = MadeCheckpoint(tmp_path / text, query_id=text, name="").begin()
-    made.write([made.started(NOW_MS - 1_000)])
+    made = Checkpoint(tmp_path / text, query_id=text).tells(ago(1, text).starts(name=""))
     get = served(made)
     html = get("/").body.decode()
     assert "<b>$" not in html
@@ -165,8 +157,8 @@ def test_a_history_of_anything_is_survived(tmp_path: Path, served: Callable[...,
     """Fields that are missing or of another kind, lines that are none: the page stands, and says
     how many it could not read.
     """
-    made = MadeCheckpoint(tmp_path / "c").begin()
-    made.write(evil_facts(made, "words"))
+    made = Checkpoint(tmp_path / "c")
+    made.tells(evil_story(made, "words"))
     (segment,) = (made.folder / HISTORY).glob("*.jsonl")
     lines = [json.loads(line) for line in segment.read_text().splitlines()]
     broken: list[str] = [
@@ -216,7 +208,7 @@ NOWHERE = [
 
 def test_no_address_leads_out(tmp_path: Path, served: Callable[..., Get]) -> None:
     """Only known queries and the files of the page are there."""
-    made = MadeCheckpoint(tmp_path / "c").begin()
+    made = Checkpoint(tmp_path / "c")
     get = served(made)
     for target in NOWHERE:
         response = get(target.replace("KEY", made.query_id))

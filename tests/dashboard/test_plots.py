@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exactum.monitor import words
-from exactum.monitor.fact import Fact
 from exactum.monitor.query_stats import QueryStats
 from exactum.monitor.series import HOUR_MS, POINTS_MAX, STEP_MS, Series
-from tests.kit.dashboard.checkpoints import MadeCheckpoint
+from tests.kit.monitor.facts import QUERY, Story
 
-MADE = MadeCheckpoint(Path("/nowhere"))
 END_MS = 1_800_000_000_000 // STEP_MS * STEP_MS
+
+
+def drawn(story: Story) -> Any:
+    series, stats = Series(), QueryStats(QUERY)
+    for fact in story.facts:
+        stats.observe(fact)
+        series.observe(fact, stats.lags)
+    return series.hour(END_MS)
 
 
 def test_an_hour_adds_up() -> None:
     """Rows in a second, mean phases, the lag of all topics; a lag that nobody looks at ends."""
-    series, stats = Series(), QueryStats(MADE.query_id)
     begin = END_MS - 100_000
-
-    def tell(fact: Fact) -> None:
-        stats.observe(fact)
-        series.observe(fact, stats.lags)
-
-    tell(MADE.started(begin))
+    story = Story(begin).starts()
     for number in range(10):
-        tell(
-            MADE.completed(
-                begin + number * 1_000, number, 50, phase_ms={"write": 10.0 + number, "commit": 5.0}
-            )
-        )
-    tell(MADE.lag(begin + 1_000, 30, 2.5))
-    tell(MADE.lag(begin + 1_001, 12, 0.5, topic="other"))
-    plot = series.hour(END_MS)
+        story.at(begin + number * 1_000).completes(number, 50, write=10.0 + number, commit=5.0)
+    story.at(begin + 1_000).lag(30, 2.5).at(begin + 1_001).lag(12, 0.5, topic="other")
+    plot = drawn(story)
     assert plot["times"][0] == begin / 1_000
     assert plot["times"][-1] == (END_MS - 2 * STEP_MS) / 1_000
     assert plot["rows"][:3] == [50.0, 50.0, 0.0]
@@ -46,10 +41,10 @@ def test_an_hour_adds_up() -> None:
 
 
 def test_an_hour_is_bounded_and_the_oldest_goes() -> None:
-    series = Series()
+    story = Story()
     for at_ms in range(END_MS - 3 * HOUR_MS, END_MS, 1_000):
-        series.observe(MADE.completed(at_ms, at_ms, 1), ())
-    plot = series.hour(END_MS)
+        story.at(at_ms).completes(at_ms, 1)
+    plot = drawn(story)
     assert len(plot["times"]) == POINTS_MAX
     assert plot["times"][0] == (END_MS - STEP_MS - HOUR_MS) / 1_000
     assert set(plot["rows"]) == {1.0}
@@ -57,16 +52,14 @@ def test_an_hour_is_bounded_and_the_oldest_goes() -> None:
 
 def test_phases_are_drawn_on_between_micro_batches_of_one_run() -> None:
     """A query with few micro-batches has a picture, and an outage is a gap in it."""
-    series = Series()
     begin = END_MS - 300_000
-    series.observe(MADE.started(begin), ())
-    for second in (0, 60, 130):
-        if second == 130:
-            series.observe(MADE.started(begin + 100_000), ())
-        series.observe(MADE.completed(begin + second * 1_000, second, phase_ms={"write": 7.0}), ())
-    write = series.hour(END_MS)["phases"]["write"]
-    drawn = [index * STEP_MS // 1_000 for index, ms in enumerate(write) if ms == 7.0]
-    assert drawn == [*range(0, 65, 5), 130]
+    story = Story(begin).starts().completes(0, write=7.0)
+    story.at(begin + 60_000).completes(1, write=7.0)
+    story.at(begin + 100_000).starts()
+    story.at(begin + 130_000).completes(2, write=7.0)
+    write = drawn(story)["phases"]["write"]
+    shown = [index * STEP_MS // 1_000 for index, ms in enumerate(write) if ms == 7.0]
+    assert shown == [*range(0, 65, 5), 130]
 
 
 @pytest.mark.parametrize(

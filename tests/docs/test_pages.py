@@ -165,7 +165,7 @@ def faults(folder: Path, programs: list[list[str]]) -> list[str]:
         file.write_text(ast.unparse(tree))
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "exactum":
-                if not hasattr(exactum, node.attr) and not is_module(f"exactum.{node.attr}"):
+                if not is_there(f"exactum.{node.attr}"):
                     found.append(f"{file.name}: there is no exactum.{node.attr}")
     command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml")]
     said = subprocess.run(
@@ -181,14 +181,6 @@ def faults(folder: Path, programs: list[list[str]]) -> list[str]:
     wrong = re.compile(rf"(page_\d+\.py.*)\[({'|'.join(TYPES)})\]$", re.M)
     found += [line for line, _ in wrong.findall(said.stdout)]
     return [line for line in found if "does not explicitly export" not in line]  # PySpark's own
-
-
-def is_module(name: str) -> bool:
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError:
-        return False
-    return True
 
 
 def test_whole_programs_wait_for_their_query_and_share_no_checkpoint() -> None:

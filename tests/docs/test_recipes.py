@@ -23,7 +23,7 @@ from exactum.events import Event, Listener
 from exactum.local import LocalKafka
 from tests.kit.docs.posted import posted
 from tests.kit.kafka.broker import Broker
-from tests.kit.waiting import await_true
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 AWAY = "http://127.0.0.1:9"
 """Nobody listens there."""
@@ -61,7 +61,7 @@ def test_what_they_are_told(
             chosen.writeStream.trigger(availableNow=True), checkpoint=tmp_path / name, name=name
         )
         try:
-            query.awaitTermination(60)
+            query.awaitTermination(WAIT_MAX_S)
         except Exception:
             assert fails, "only the query that is made to fail does"
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.kit.docs.steps import PageStep, pattern, steps
-from tests.kit.environment import ROOT, environment
-from tests.kit.testing.published import entry_point
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.environment import ROOT
+from tests.kit.testing.published import pytest_of_a_user
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 PAGE = ROOT / "docs" / "testing-your-job.md"
 OUTPUT_SEED = 2
 """Its first kill strikes right after the output grew."""
-TIMEOUT_S = WAIT_MAX_S
 
 
 def saved(folder: Path, pages: Sequence[PageStep]) -> None:
@@ -34,20 +30,9 @@ def seen(folder: Path, step: PageStep) -> None:
     (command,) = step.commands
     program, *arguments = command.split()
     assert program == "pytest"
-    env = environment()
-    env["PYTHONPATH"] = f"{entry_point(folder / 'installed')}:{env['PYTHONPATH']}"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    lines = done.stdout.splitlines()
+    said = pytest_of_a_user(folder, *arguments)
     for line in step.seen:
-        assert any(re.search(pattern(line), each) for each in lines), (line, done.stdout[-3000:])
+        assert re.search(pattern(line), said), (line, said[-3000:])
 
 
 def with_one_kill(folder: Path, step: PageStep) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,14 +16,11 @@ from exactum.checkpoint.query_record import KnownSink
 from exactum.errors import SettingRefused, Unavailable
 from exactum.ops.doctor import machine
 from exactum.ops.doctor.command import examine
-from exactum.ops.render import ExitStatus, status_of
-from exactum.problem import Level, Problem, clock, error, ok, unknown, warning
+from exactum.problem import Level, Problem, clock, ok
 from tests.kit.doctor.diagnosis import diagnosed, tree
 from tests.kit.environment import python_path
 from tests.kit.query_record import note
-from tests.kit.waiting import WAIT_MAX_S
-
-WAIT_S = WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 
 def test_this_machine_is_looked_at_without_any_option() -> None:
@@ -34,19 +30,6 @@ def test_this_machine_is_looked_at_without_any_option() -> None:
     assert found.has("ok", "machine", f"Python {sys.version.split()[0]}")
     assert found.has("ok", "machine", "Java")
     assert found.has("ok", "machine", "with PySpark")
-
-
-@pytest.mark.parametrize(
-    ("findings", "status"),
-    [
-        ([], ExitStatus.FINE),
-        ([ok("a", "x"), warning("a", "x", "y", "z")], ExitStatus.FINE),
-        ([unknown("a", "x", "y", "z"), ok("a", "x")], ExitStatus.CANNOT_TELL),
-        ([unknown("a", "x", "y", "z"), error("a", "x", "y", "z")], ExitStatus.NEEDS_PERSON),
-    ],
-)
-def test_the_exit_status(findings: list[Problem], status: ExitStatus) -> None:
-    assert status_of(findings) is status
 
 
 # ---- one area after the other ------------------------------------------------------------------
@@ -90,12 +73,9 @@ def test_a_killed_doctor_leaves_nothing(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    end_s = time.monotonic() + WAIT_S
-    while not list(place.glob(".exactum-doctor-*/made")):
-        assert time.monotonic() < end_s, "it made nothing"
-        time.sleep(0.01)
+    await_true(lambda: bool([*place.glob(".exactum-doctor-*/made")]), "it has made folders")
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=WAIT_S)
+    process.communicate(timeout=WAIT_MAX_S)
     assert process.returncode not in (0, None)
     assert tree(place) == set()
 

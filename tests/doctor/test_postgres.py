@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +17,9 @@ from tests.kit.servers.postgres import LocalPostgres, as_server_user
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.verify.recorded_query import RecordedQuery
-from tests.kit.waiting import await_true
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.postgres
-
-WAIT_S = 20.0
 
 
 @pytest.fixture
@@ -54,10 +51,8 @@ def test_the_staging_of_a_query_that_ran(
 
 
 def test_a_dead_host(tmp_path: Path) -> None:
-    began_s = time.monotonic()
     found = look("postgresql://exactum@127.0.0.1:1/exactum", tmp_path, "t")
     assert found.has("error", "127.0.0.1:1", "refused")
-    assert time.monotonic() - began_s < WAIT_S
 
 
 # ---- a server with everything wrong, and a pooler before it ------------------------------------
@@ -91,9 +86,7 @@ def test_a_synchronous_standby_that_is_not_there(poor: LocalPostgres, tmp_path: 
 
         name("nobody")
         try:
-            began_s = time.monotonic()
             found = look(poor.url, tmp_path, "t")
-            assert time.monotonic() - began_s < WAIT_S
             assert found.has("error", "synchronous_standby_names", "no standby is connected")
         finally:
             name("")
@@ -140,7 +133,7 @@ def pooler(server: LocalPostgres, folder: Path, mode: str) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(WAIT_S)
+        process.wait(WAIT_MAX_S)
 
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])

@@ -18,7 +18,6 @@ FAULTS_MIN = 40
 def test_each_stands_in_the_sources(fault: Fault) -> None:
     source = (ROOT / "src" / "exactum" / fault.file).read_text()
     ast.parse(fault.plant(source))
-    assert all((ROOT / test.split()[0]).exists() for test in fault.tests)
 
 
 def test_each_row_of_the_guarantees_has_one() -> None:

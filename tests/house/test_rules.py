@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import exactum
 from tests.kit.environment import ROOT
 
 LINES_MAX = 600
@@ -250,8 +249,3 @@ def test_public_parameters_are_documented() -> None:
             if p not in ("self", "args", "kwargs") and not re.search(rf"\b{p}\b", text)
         ]
     assert silent == []
-
-
-@pytest.mark.parametrize("name", exactum.__all__)
-def test_what_is_exported_is_there(name: str) -> None:
-    assert hasattr(exactum, name)

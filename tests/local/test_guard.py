@@ -11,9 +11,8 @@ import time
 import pytest
 
 from exactum.ops.processes import members
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
-TIMEOUT_S = WAIT_MAX_S
 OWNER = """
 import os, subprocess, sys
 from exactum.local.guard import Guard
@@ -38,7 +37,7 @@ def owner(*arguments: str) -> int:
     """Run one that starts a session of two processes and dies; return the session."""
     command = [sys.executable, "-c", OWNER, *arguments]
     ran = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=True
+        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_MAX_S, check=True
     )
     return int(ran.stdout)
 
@@ -46,12 +45,9 @@ def owner(*arguments: str) -> int:
 @pytest.mark.parametrize(("what", "left"), [("process", 1), ("group", 0)])
 def test_what_is_guarded_dies_with_its_owner(what: str, left: int) -> None:
     session = owner(what, "kept")
-    deadline_s = time.monotonic() + TIMEOUT_S
     try:
-        while session in members(session) or len(members(session)) > left:
-            assert time.monotonic() < deadline_s, f"{members(session)} still live"
-            time.sleep(0.02)
-        assert len(members(session)) == left
+        await_true(lambda: session not in members(session), "the leader dies")
+        await_true(lambda: len(members(session)) == left, f"{left} of them are left")
     finally:
         for pid in members(session):
             os.kill(pid, signal.SIGKILL)

@@ -71,9 +71,8 @@ def test_a_java_home_without_java_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert java_program("java")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(LocalServerError) as failure:
+    with raised(LocalServerError, f"JAVA_HOME is {tmp_path}", "bin/java"):
         java_program("java")
-    assert f"JAVA_HOME is {tmp_path}, and there is no program bin/java in it" in str(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +85,9 @@ def test_an_old_java_is_refused(
     fake_java(tmp_path / folder, "exit 1")
     (tmp_path / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / folder))
-    with pytest.raises(LocalServerError) as failure:
+    place = tmp_path / folder / "bin" / "java"
+    with raised(LocalServerError, f"{place} is of Java {version}", "Java 17"):
         java_program("java")
-    assert f"{tmp_path / folder / 'bin' / 'java'} is of Java {version}" in str(failure.value)
-    assert "Java 17 or later" in str(failure.value)
 
 
 @pytest.mark.parametrize("release", ['JAVA_VERSION="17.0.15"', 'JAVA_VERSION="25"', "X=1", None])
@@ -110,10 +108,8 @@ def test_no_pyspark_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(LocalServerError) as failure:
+    with raised(LocalServerError, "pyspark", "pip install 'exactum[spark]'"):
         broker_jars()
-    assert "needs the package pyspark, which is not installed here" in str(failure.value)
-    assert "pip install 'exactum[spark]'" in str(failure.value)
 
 
 def test_failed_retrieval_is_explained_and_leaves_nothing(
@@ -127,10 +123,8 @@ def test_failed_retrieval_is_explained_and_leaves_nothing(
     )
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(LocalServerError) as failure:
+    with raised(LocalServerError, "unresolved dependency: all of them", "EXACTUM_IVY_SETTINGS"):
         broker_jars()
-    assert "unresolved dependency: all of them" in str(failure.value)
-    assert "EXACTUM_IVY_SETTINGS" in str(failure.value)
     assert str(tmp_path / "cache") in capfd.readouterr().err
     left = [path for path in (tmp_path / "cache").rglob("*") if path.suffix != ".lock"]
     assert left == [tmp_path / "cache" / "jars"]

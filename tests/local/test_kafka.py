@@ -23,8 +23,6 @@ from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.broker
 
-WAIT_S = WAIT_MAX_S
-
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[LocalKafka]:
@@ -42,13 +40,6 @@ def exists(pid: int) -> bool:
         return False
 
 
-def test_serves(kafka: LocalKafka, topic: Callable[..., str]) -> None:
-    """A started cluster takes records and gives them back."""
-    name = topic("serves", partitions=2)
-    Broker(kafka).produce(name, b"a", b"b")
-    assert sorted(Broker(kafka).values(name)) == [b"a", b"b"]
-
-
 def test_topics_are_made_and_deleted_but_never_by_themselves(
     kafka: LocalKafka, topic: Callable[..., str]
 ) -> None:
@@ -60,8 +51,8 @@ def test_topics_are_made_and_deleted_but_never_by_themselves(
     settings = {"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0}
     producer, refused = Producer({**settings, "message.timeout.ms": 1000}), list[KafkaError]()
     producer.produce(name, b"lost", on_delivery=lambda error, _: refused.append(error))
-    assert producer.flush(WAIT_S) == 0 and refused[0] is not None
-    assert name not in kafka.admin().list_topics(timeout=WAIT_S).topics
+    assert producer.flush(WAIT_MAX_S) == 0 and refused[0] is not None
+    assert name not in kafka.admin().list_topics(timeout=WAIT_MAX_S).topics
 
 
 @pytest.mark.deep
@@ -71,7 +62,7 @@ def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
     with LocalKafka(jvm_options=SMALL_OPTIONS) as other:
         assert other.bootstrap_servers != kafka.bootstrap_servers
         other.create_topic("kept", partitions=1)
-        assert "kept" not in kafka.admin().list_topics(timeout=WAIT_S).topics
+        assert "kept" not in kafka.admin().list_topics(timeout=WAIT_MAX_S).topics
         Broker(other).produce("kept", b"before")
         servers, pid = other.bootstrap_servers, other.pid()
         other.kill()
@@ -107,7 +98,7 @@ def test_paused_cluster_answers_nobody_until_resumed(kafka: LocalKafka) -> None:
             kafka.admin().list_topics(timeout=0.5)
     finally:
         kafka.resume()
-    assert kafka.admin().list_topics(timeout=WAIT_S).brokers
+    assert kafka.admin().list_topics(timeout=WAIT_MAX_S).brokers
 
 
 def test_broker_that_cannot_start_is_explained() -> None:

@@ -24,10 +24,11 @@ from exactum.monitor.job_history import HistoryReader, JobHistory
 from exactum.monitor.query_stats import BATCHES_MAX, QueryStats
 from exactum.monitor.recorder import RECORDER
 from exactum.storage.folder import Folder
-from tests.kit.dashboard.checkpoints import MadeCheckpoint
 from tests.kit.monitor.facts import QUERY, WHEN_MS, Story, history_files, read_facts
+from tests.kit.monitor.made_checkpoint import Checkpoint, ago
 from tests.kit.small_disk import small_disk
 from tests.kit.source.source_stream import Stream, Topics
+from tests.kit.waiting import await_true
 
 
 def fact(number: int, letters: int = 0) -> Fact:
@@ -46,13 +47,6 @@ def stats_of(checkpoint: Path, query_id: str, now_ms: int) -> QueryStats:
 
 
 # ---- what is in it ---------------------------------------------------------------------------
-
-
-def test_what_is_written_is_read() -> None:
-    """Every kind of value comes back as JSON has it."""
-    one = Fact(5, "Some", {"query_id": "q", "a": None, "b": 1.5, "c": "ä\n\ud800", "d": {"e": [1]}})
-    assert Fact.from_line(one.to_line()) == one
-    assert "\n" not in one.to_line()
 
 
 def test_what_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,17 +181,6 @@ def test_a_full_disk(disk: Path, tmp_path: Path) -> None:
     assert found[-1] == "Something"  # the first one ended the line that was cut off
 
 
-def until_ended(stream: Stream) -> list[Fact]:
-    """The history once the run's end is told, which is noticed within some seconds."""
-    deadline_s = time.monotonic() + 30
-    while True:
-        RECORDER.flush()
-        facts = read_facts(stream.checkpoint)
-        if any(one.name == "RunEnded" for one in facts) or time.monotonic() > deadline_s:
-            return facts
-        time.sleep(0.1)
-
-
 # ---- a real query ----------------------------------------------------------------------------
 
 
@@ -220,7 +203,9 @@ def test_a_query_and_its_history(
 
     kept = stream("kept")
     assert kept.run(kept.read(name)) is None
-    facts = until_ended(kept)
+    read = lambda: read_facts(kept.checkpoint)  # noqa: E731
+    await_true(lambda: any(one.name == "RunEnded" for one in read()), "its end is told")
+    facts = read()
     (query_id,) = {one.query_id for one in facts}
     assert query_id == json.loads((kept.checkpoint / "metadata").read_text())["id"]
     told = {"RunStarted", "EpochCompleted", "RunEnded"}
@@ -252,38 +237,40 @@ def test_a_query_and_its_history(
     assert len(silent.rows()) == 5
 
 
-NOW_MS = time.time_ns() // 1_000_000
+# ---- it is followed --------------------------------------------------------------------------
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> MadeCheckpoint:
-    return MadeCheckpoint(tmp_path / "c").begin()
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands still at ``WHEN_MS``, for who writes and for who reads."""
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(time, "time_ns", lambda: WHEN_MS * 1_000_000)
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+@pytest.fixture
+def reader(clock: None, tmp_path: Path) -> HistoryReader:
+    return HistoryReader(Folder(tmp_path))
 
 
-def taken(reader: HistoryReader, in_ms: int = 2_000) -> list[int]:
-    """What it gives so much later: by then nothing waits any more."""
+def taken(reader: HistoryReader, in_ms: int = 10_000) -> list[int]:
+    """What it gives so long after ``WHEN_MS``: by default nothing waits any more."""
     facts: list[Fact] = []
-    reader.read(facts.append, now_ms() + in_ms)
+    reader.read(facts.append, WHEN_MS + in_ms)
     return [int(fact.fields["batch_id"]) for fact in facts]
 
 
-def test_each_fact_comes_once_whoever_wrote_it(made: MadeCheckpoint) -> None:
+def test_each_fact_comes_once_whoever_wrote_it(reader: HistoryReader, tmp_path: Path) -> None:
     """Two writers, a file that grows, a line whose end is not there yet, a file that goes."""
-    reader = HistoryReader(Folder(made.folder))
-    driver, supervisor = HistoryWriter(Folder(made.folder)), HistoryWriter(Folder(made.folder))
-    at = now_ms()
-    driver.write([made.completed(at, 1)])
+    driver, supervisor = HistoryWriter(Folder(tmp_path)), HistoryWriter(Folder(tmp_path))
+    driver.write([fact(1)])
     assert taken(reader) == [1]
     assert taken(reader) == []
-    supervisor.write([made.completed(at + 3, 3)])
-    driver.write([made.completed(at + 2, 2), made.completed(at + 4, 4)])
+    supervisor.write([fact(3)])
+    driver.write([fact(2), fact(4)])
     assert taken(reader) == [2, 3, 4]
-    oldest = min((made.folder / HISTORY).iterdir())
-    line = made.completed(at + 5, 5).to_line()
+    oldest = min((tmp_path / HISTORY).iterdir())
+    line = fact(5).to_line()
     with oldest.open("a") as file:
         file.write(line[:40])
     assert taken(reader) == []
@@ -292,65 +279,63 @@ def test_each_fact_comes_once_whoever_wrote_it(made: MadeCheckpoint) -> None:
     assert taken(reader) == [5]
     assert reader.unreadable == 1
     oldest.unlink()
-    supervisor.write([made.completed(at + 6, 6)])
-    driver.write([made.completed(at + 7, 7)])
+    supervisor.write([fact(6)])
+    driver.write([fact(7)])
     assert taken(reader) == [6, 7]
 
 
-def test_a_file_that_was_made_anew_is_read_from_its_begin(made: MadeCheckpoint) -> None:
+def test_a_file_that_was_made_anew_is_read_from_its_begin(
+    reader: HistoryReader, tmp_path: Path
+) -> None:
     """By the same name, within the same millisecond."""
-    reader = HistoryReader(Folder(made.folder))
-    at = now_ms()
-    made.write([made.completed(at, 1), made.completed(at + 1, 2)])
+    HistoryWriter(Folder(tmp_path)).write([fact(1), fact(2)])
     assert taken(reader) == [1, 2]
-    (path,) = (made.folder / HISTORY).iterdir()
-    path.write_text(f"{made.completed(at + 2, 3).to_line()}\n")
+    (path,) = history_files(tmp_path)
+    path.write_text(f"{fact(3).to_line()}\n")
     assert taken(reader) == [3]
 
 
-def test_a_fact_waits_a_moment_for_an_older_one(made: MadeCheckpoint) -> None:
+def test_a_fact_waits_a_moment_for_an_older_one(reader: HistoryReader, tmp_path: Path) -> None:
     """A supervisor and a driver write down what they saw up to half a second later."""
-    reader = HistoryReader(Folder(made.folder))
-    at = now_ms()
-    made.write([made.completed(at + 2, 2)])
-    assert taken(reader, 0) == []
-    made.write([made.completed(at + 1, 1)])
+    HistoryWriter(Folder(tmp_path)).write([fact(2)])
+    assert taken(reader, 500) == []
+    HistoryWriter(Folder(tmp_path)).write([fact(1)])
     assert taken(reader) == [1, 2]
 
 
 def test_a_clock_that_is_ahead_hides_nothing(
-    made: MadeCheckpoint, monkeypatch: pytest.MonkeyPatch
+    reader: HistoryReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver on another machine: its facts come a moment later, by this one's clock."""
-    reader = HistoryReader(Folder(made.folder))
-    made.write([made.completed(now_ms() + 3_600_000, 1)])
+    HistoryWriter(Folder(tmp_path)).write([fact(3_600_000)])
     assert taken(reader) == []
-    later = time.monotonic() + 1.5
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert taken(reader) == [1]
+    later_s = time.monotonic() + 1.5
+    monkeypatch.setattr(time, "monotonic", lambda: later_s)
+    assert taken(reader) == [3_600_000]
 
 
 def test_of_an_old_part_only_what_is_rare_is_read(
-    made: MadeCheckpoint, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that a history as long as they get is read at once; and what is kept of it is bounded."""
     monkeypatch.setattr(job_history, "WHOLE_BYTES", 100_000)
     for first in range(0, 3_000, 1_000):
-        writer = HistoryWriter(Folder(made.folder))
-        facts = [made.completed(NOW_MS - 9_000 + n, n) for n in range(first, first + 1_000)]
-        writer.write([made.started(NOW_MS - 9_000 + first), *facts])
-    stats = read_job(made.folder, history=JobHistory(Folder(made.folder))).stats
+        story = Story(WHEN_MS + first).starts()
+        for number in range(first, first + 1_000):
+            story.after(0.001).completes(number)
+        HistoryWriter(Folder(tmp_path)).write(story.facts)
+    stats = stats_of(tmp_path, QUERY, WHEN_MS + 10_000)
     assert (stats.epoch, stats.epochs["committed"]) == (2_999, 1_000)
     assert len(stats.batches) == BATCHES_MAX
 
 
-def test_another_query_in_the_same_folder_begins_anew(made: MadeCheckpoint) -> None:
+def test_another_query_in_the_same_folder_begins_anew(tmp_path: Path) -> None:
     """A checkpoint that was removed and made again: nothing of the old query is shown for it."""
-    made.write([made.started(NOW_MS - 9_000), made.completed(NOW_MS - 8_000, 7)])
+    made = Checkpoint(tmp_path / "c").tells(ago(9).starts().after(1).completes(7))
     history = JobHistory(Folder(made.folder))
     assert read_job(made.folder, history=history).stats.epoch == 7
     (made.folder / "metadata").write_text('{"id": "another"}')
-    for path in (made.folder / HISTORY).iterdir():
+    for path in history_files(made.folder):
         path.unlink()
     stats = read_job(made.folder, history=history).stats
     assert (stats.query_id, stats.epoch, stats.batches) == ("another", None, [])

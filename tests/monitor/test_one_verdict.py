@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import json
-import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,12 +23,11 @@ from exactum.monitor.script_stats import ScriptStats
 from exactum.monitor.verdict import Judgement, judge
 from exactum.ops.cli import main
 from exactum.ops.dashboard.routes import dashboard_routes
-from tests.kit.dashboard.checkpoints import MadeCheckpoint
 from tests.kit.monitor.facts import QUERY, Story
 from tests.kit.monitor.made_checkpoint import Checkpoint, ago
 from tests.kit.monitor.prometheus import samples
 
-TIMES = re.compile(r"\d[\d.]* (ms|s|min)")
+pytestmark = pytest.mark.usefixtures("still_clock")
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +129,7 @@ def test_one_verdict(name: str, tmp_path: Path, alive: ExitStack) -> None:
     assert found.verdict.value == word, found
     command = CliRunner().invoke(main, ["status", "--json", "--checkpoint", str(made.folder)])
     (query,) = json.loads(command.output)["queries"]
-    assert (query["verdict"], TIMES.sub("", query["reason"]), query["todo"]) == shown(found)
+    assert (query["verdict"], query["reason"], query["todo"]) == shown(found)
     assert command.exit_code == (0 if found.verdict.is_working else 1)
     for where, source in sources.items():
         assert said_by_page(source) == shown(found), where
@@ -149,8 +146,7 @@ def heard(story: Story) -> ScriptStats:
 
 
 def shown(found: Judgement) -> tuple[str, str, str]:
-    """Durations go on while they are asked, one after another."""
-    return found.verdict.value, TIMES.sub("", found.reason), found.todo
+    return found.verdict.value, found.reason, found.todo
 
 
 def answer(handler: HttpHandler, path: str = "/") -> str:
@@ -163,7 +159,7 @@ def said_by_page(source: JobSource) -> tuple[str, str, str]:
     value = json.loads(answer(routes["/job/"], f"/job/{QUERY}.json"))
     assert f">{value['verdict']}<" in answer(routes["/job/"], f"/job/{QUERY}")
     assert f">{value['verdict']}<" in answer(routes["/"])
-    return value["verdict"], TIMES.sub("", value["reason"]), value["todo"]
+    return value["verdict"], value["reason"], value["todo"]
 
 
 def said_by_metric(source: JobSource) -> str:
@@ -187,8 +183,7 @@ def test_what_an_operator_finished_is_finished_everywhere(tmp_path: Path) -> Non
     stats = heard(story)
     run = HeardJobs(stats, with_history=True)
     assert said_by_page(run)[0] == "IN DOUBT"
-    done = {"batch_ids": [10], "transactions": 2, "rows": 10, "left": 0, "troubles": []}
-    made.tells(ago(0).tell("DecidedFinished", **done))
+    made.tells(ago(0).finished(10))
     assert said_by_page(run)[0] == "DOWN"
     assert judge(read_job(made.folder)).verdict.value == "DOWN"
 
@@ -221,30 +216,11 @@ def test_a_query_of_which_no_run_is_known_has_a_name() -> None:
     assert line.startswith(f"Query {QUERY[:8]} is DOWN.")
 
 
-# ---- of checkpoints alone ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> MadeCheckpoint:
-    """Batch 5 is decided, Spark has logged 4, and the driver is gone."""
-    made = MadeCheckpoint(tmp_path / "c").begin()
-    made.spark(5, 4)
-    made.commit(5)
-    now_ms = time.time_ns() // 1_000_000
-    made.write([made.started(now_ms - 90_000), made.completed(now_ms - 80_000, 4)])
-    made.died()
-    return made
-
-
-def test_an_older_fact_of_another_process_comes_late(made: MadeCheckpoint) -> None:
+def test_an_older_fact_of_another_process_comes_late(tmp_path: Path) -> None:
     """How a run ended is known at once, though its line waits for an older one."""
+    made = Checkpoint(tmp_path / "c").spark(5, 4).commit(5)
+    made.tells(ago(90).starts().after(10).completes(4))
     source = CheckpointJobs([made.folder])
     assert [judge(job).verdict.value for job in source.jobs().values()] == ["IN DOUBT"]
-    made.spark(5, 5)
-    now_ms = time.time_ns() // 1_000_000
-    over: list[Fact] = [
-        made.started(now_ms - 100, ends=True),
-        made.fact(now_ms, "RunEnded", 5, error="", disposition="", reason=""),
-    ]
-    made.write(over)
+    made.spark(5, 5).tells(ago(0.1).starts(ends=True).after(0.1).ends())
     assert [judge(job).verdict.value for job in source.jobs().values()] == ["OK"]

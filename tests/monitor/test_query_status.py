@@ -18,7 +18,7 @@ from exactum.checkpoint.run_file import outliving
 from exactum.monitor.job import read_job
 from exactum.monitor.verdict import Verdict, judge
 from exactum.storage.folder import Folder
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.slow
 
@@ -48,9 +48,7 @@ def test_an_end_is_never_taken_for_a_death(spark: SparkSession, tmp_path: Path, 
         query.stop()
         assert not outliving(Folder(checkpoint), WAIT_MAX_S)
         query = run(processingTime="0 seconds")
-        deadline_s = time.monotonic() + WAIT_MAX_S
-        while not outliving(Folder(checkpoint), 0):
-            assert time.monotonic() < deadline_s
+        await_true(lambda: bool(outliving(Folder(checkpoint), 0)), "it runs again")
         query.stop()
     else:
         with suppress(StreamingQueryException):

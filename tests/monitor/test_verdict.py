@@ -150,14 +150,7 @@ def test_a_query_that_was_started_again_and_finds_nothing_to_read() -> None:
 
     def waits(doing: str, seconds: int) -> Story:
         for _ in range(seconds // 10):
-            story.after(10).tell(
-                "QueryWaits",
-                incarnation="i2",
-                run_id="r2",
-                name="orders",
-                checkpoint="c",
-                doing=doing,
-            )
+            story.after(10).waits(doing, "i2")
         return story
 
     found = judged(waits("Waiting for data to arrive", 3600))
@@ -294,9 +287,8 @@ def test_a_commit_that_usually_takes_long() -> None:
 def test_what_a_supervisor_has_finished_is_not_in_doubt() -> None:
     story = Story().starts().begins(3).decides(3).dies()
     assert verdict(story) is Verdict.IN_DOUBT
-    done = {"batch_ids": [3], "transactions": 2, "rows": 10, "troubles": []}
-    assert verdict(story.tell("DecidedFinished", **done, left=1)) is Verdict.IN_DOUBT
-    assert verdict(story.tell("DecidedFinished", **done, left=0)) is Verdict.DOWN
+    assert verdict(story.finished(3, left=1)) is Verdict.IN_DOUBT
+    assert verdict(story.finished(3)) is Verdict.DOWN
 
 
 # ---- DOWN ------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from exactum.local import LocalKafka
 from tests.conftest import TopicFactory
 from tests.kit.crash import oracle
 from tests.kit.dashboard.browser import chromium, tab
+from tests.kit.kafka.broker import Broker
 from tests.kit.monitor.fed_query import Fed, base_url
 from tests.kit.monitor.prometheus import (
     RULES,
@@ -30,6 +31,7 @@ from tests.kit.monitor.prometheus import (
 from tests.kit.monitor.rule_cases import CASES, unit_tests
 from tests.kit.process_tree import signal_session
 from tests.kit.run.run_command import Command
+from tests.kit.waiting import WAIT_MAX_S
 
 
 @pytest.mark.deep
@@ -109,16 +111,18 @@ def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed) -> None:
             loads = seen.loads
             check_dashboard(prometheus)
             prometheus.until_quiet()
-            fed.send("no number")
+            Broker(fed.kafka).produce(fed.source, "no number")
             prometheus.until_firing("ExactumDeadLetters")
             assert any("watched" in text for text in prometheus.texts())
             letters = "put into the dead letters"
             seen.until(lambda: letters in seen.page.inner_text("main"), "dead letters")
 
-            with fed.behind_open_transactions():
-                prometheus.until_firing("ExactumUpstreamHeld")
-                seen.until(lambda: seen.badge() == "HELD UPSTREAM", "held upstream")
-                assert f"id foreign-{fed.source}" in seen.page.inner_text("main")
+            foreign, row = f"foreign-{fed.source}", b'{"n": -1}'
+            upstream = Broker(fed.kafka).transaction(foreign, fed.source, row, row)
+            prometheus.until_firing("ExactumUpstreamHeld")
+            seen.until(lambda: seen.badge() == "HELD UPSTREAM", "held upstream")
+            assert f"id {foreign}" in seen.page.inner_text("main")
+            upstream.abort_transaction(WAIT_MAX_S)
             prometheus.until_quiet("ExactumUpstreamHeld")
             assert prometheus.firing() <= {"ExactumDeadLetters"}
 

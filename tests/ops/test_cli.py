@@ -7,32 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from exactum.errors import LocalServerError
 from exactum.ops import cli
-from tests.kit.python import python
-
-HEAVY = ("pyspark", "confluent_kafka", "kafka", "pyarrow", "numpy")
-
-
-def test_help_loads_nothing_heavy() -> None:
-    """Help comes at once: neither Spark nor a Kafka client is imported for it."""
-    code = (
-        f"import sys, exactum.ops.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
-    )
-    assert python(code).stdout.strip() == "[]"
-
-
-def test_an_error_is_a_message_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An ExactumError is printed once, to stderr, and the status is 2, of whichever command."""
-
-    def refuse(*arguments: object, **named: object) -> None:
-        raise LocalServerError("port 9092 of 127.0.0.1 is in use.")
-
-    monkeypatch.setattr("exactum.local.kafka.run_kafka", refuse)
-    result = CliRunner().invoke(cli.main, ["local", "kafka"])
-    assert result.exit_code == 2
-    assert result.stderr == "exactum: port 9092 of 127.0.0.1 is in use.\n"
-    assert "Traceback" not in result.output
 
 
 def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

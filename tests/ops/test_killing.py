@@ -16,12 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exactum.errors import ExactumError
 from exactum.ops import processes
 from exactum.ops.crash_test.demo import EXACTUM
 from exactum.ops.crash_test.killing import JobProgress, Killing, KillMoment, PlannedKill, Shown
-from exactum.ops.processes import Driver
-from tests.kit.errors import raised
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 # As a driver has it: a child, whose own child has a process group of its own and whose parent is
@@ -141,19 +138,7 @@ def test_a_kill_takes_the_whole_tree(tmp_path: Path) -> None:
     leader.stdout.close()
 
 
-def test_a_driver_that_ends_by_itself_is_an_error(tmp_path: Path) -> None:
-    """The demo says so and shows the end of the log; it does not restart what fails by itself."""
-    driver = Driver("silly", ("-m", "exactum.ops.nothing"), tmp_path / "driver.log")
-    driver.start()
-    await_true(lambda: driver.ended() is not None, "it has ended")
-    with raised(ExactumError, "silly", "(exit status 1)", "No module"):
-        driver.check()
-    assert driver.kill() == 1
-    assert driver.kill() == 0
-
-
 COMMAND = [sys.executable, "-m", "exactum.ops.cli", "demo"]
-TIMEOUT_S = WAIT_MAX_S
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -180,7 +165,7 @@ def test_the_demo_is_exact_and_leaves_nothing(tmp_path: Path) -> None:
         [*COMMAND, "--records", "6000", "--no-comparison", "--seed", "1"],
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=WAIT_MAX_S,
         check=False,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )

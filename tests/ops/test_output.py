@@ -25,7 +25,6 @@ from exactum.problem import Level, Problem, error, ok, unknown, warning
 from exactum.protocol.sink import Rejection
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.environment import ROOT
-from tests.kit.monitor.facts import Story
 from tests.kit.monitor.made_checkpoint import Checkpoint, ago
 from tests.kit.transactions.given import of_checkpoint
 from tests.kit.verify.recorded_query import RecordedQuery
@@ -85,11 +84,14 @@ def printed(command: click.Command, *arguments: str, terminal: bool = False) -> 
 
 def check(name: str, *arguments: str, again: bool = True) -> None:
     """``again``: it may be typed more than once."""
-    sections = {"pipe": ran(*arguments)}
     if again:
-        sections["terminal"] = ran(*arguments, terminal=True)
-        sections["json"] = ran(*arguments, "--json")
-    check_text(name, sections)
+        check_text(name, {**both(*arguments), "json": ran(*arguments, "--json")})
+    else:
+        check_text(name, {"pipe": ran(*arguments)})
+
+
+def both(*arguments: str) -> dict[str, str]:
+    return {"pipe": ran(*arguments), "terminal": ran(*arguments, terminal=True)}
 
 
 def check_text(name: str, sections: dict[str, str]) -> None:
@@ -111,21 +113,14 @@ def test_status(tmp_path: Path) -> None:
         story.after(78).epoch(number).lag(1_200, 2.5, topic="orders")
     works.tells(story)
     down = Checkpoint(tmp_path / "down", "2f0d9c7a-1111-4222-8333-444455556666").spark(3, 3, 90)
-    down.tells(
-        _of(ago(4_000).starts().epoch(3).ends("RowsRefused", "halt", "a row\nis too long"), down)
-    )
+    story = ago(4_000, down.query_id).starts().epoch(3)
+    down.tells(story.ends("RowsRefused", "halt", "a row\nis too long"))
     doubt = Checkpoint(tmp_path / "doubt", "3f0d9c7a-1111-4222-8333-444455556667").spark(8, 7, 300)
-    doubt.commit(8, 200).tells(_of(ago(900).starts().epoch(7).lag(9, 40.0), doubt))
+    doubt.commit(8, 200).tells(ago(900, doubt.query_id).starts().epoch(7).lag(9, 40.0))
     Checkpoint(tmp_path / "unknown", "4f0d9c7a-1111-4222-8333-444455556668").spark(1, 1)
     with works.alive():
-        texts = {kind: ran("status", terminal=kind == "terminal") for kind in ("pipe", "terminal")}
-        check_text("status", {**texts, "json": ran("status", "--checkpoint", "works", "--json")})
-
-
-def _of(story: Story, checkpoint: Checkpoint) -> Story:
-    for fact in story.facts:
-        fact.fields["query_id"] = checkpoint.query_id  # type: ignore[index]
-    return story
+        as_json = ran("status", "--checkpoint", "works", "--json")
+        check_text("status", {**both("status"), "json": as_json})
 
 
 # ---- transactions, verify, savepoint ---------------------------------------------------------
@@ -194,10 +189,7 @@ def test_sinks_that_are_gone(query: RecordedQuery, tmp_path: Path) -> None:
 def test_a_savepoint(query: RecordedQuery, tmp_path: Path) -> None:
     query.run([0, 1])
     create(str(query.folder), tmp_path / "saved", stop_query=False, timeout_s=5.0)
-    texts = {
-        kind: ran("savepoint", "inspect", "saved", terminal=kind == "terminal")
-        for kind in ("pipe", "terminal")
-    }
+    texts = both("savepoint", "inspect", "saved")
     # When it was made, and the size, which has the paths of the test's folder in it.
     for kind, text in texts.items():
         texts[kind] = re.sub(

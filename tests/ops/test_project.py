@@ -20,9 +20,6 @@ from exactum.ops import cli
 from exactum.ops.project.project import FILES, TEMPLATE, make_project
 from tests.kit.errors import raised
 from tests.kit.kafka.named import in_turn, topics_named
-from tests.kit.waiting import WAIT_MAX_S
-
-TIMEOUT_S = WAIT_MAX_S
 
 
 @pytest.fixture

@@ -6,14 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
-from click.testing import CliRunner
 
 from exactum import KafkaSink
 from exactum.checkpoint.query_record import KnownSink, QueryRecord
 from exactum.errors import SettingRefused
-from exactum.ops.targets.options import QueryOptions, query_options, with_password
+from exactum.ops.targets.options import with_password
 from exactum.ops.targets.properties_file import client_settings_of, read_properties
 from exactum.ops.targets.sinks import QueryTargets, given_sinks, targets_of
 from tests.kit.docs.code import blocks
@@ -194,22 +192,3 @@ def test_a_client_properties_file(tmp_path: Path) -> None:
     assert SECRET not in str(refused.value)
     with raised(SettingRefused, "COMMAND_ARGUMENT", tmp_path / "none"):
         client_settings_of(tmp_path / "none")
-
-
-def test_the_options_of_a_command() -> None:
-    """The variable stands for the option, and the option is stronger."""
-    found: list[tuple[QueryOptions, bool]] = []
-
-    @click.command()
-    @query_options
-    @click.option("--more", is_flag=True)
-    def command(options: QueryOptions, more: bool) -> None:
-        found.append((options, more))
-
-    env = {"EXACTUM_SINKS": "c:d"}
-    ran = CliRunner().invoke(command, ["--checkpoint", "/c", "--sinks", "a:b", "--more"], env=env)
-    assert ran.exit_code == 0, ran.output
-    assert CliRunner().invoke(command, ["--checkpoint", "/c"], env=env).exit_code == 0
-    options = [QueryOptions("/c", None, place) for place in ("a:b", "c:d")]
-    assert found == [(options[0], True), (options[1], False)]
-    assert CliRunner().invoke(command, []).exit_code == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from pyspark.sql import SparkSession
 from exactum.local import LocalKafka
 from exactum.storage.folder import Folder
 from tests.kit.crash import oracle
-from tests.kit.savepoint.stateless import Driver, make_checkpoint, start_driver
+from tests.kit.savepoint.stateless import Driver, make_checkpoint
 from tests.kit.savepoint.totals import Totals
 from tests.kit.spark.query import Query
 
@@ -41,16 +43,27 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint"
 
 
+HOLDS = """
+import sys
+from pathlib import Path
+from exactum.checkpoint.run_file import RunFile
+from exactum.storage.folder import Folder
+run = RunFile(Folder(Path(sys.argv[1])), sys.argv[2], "0", "4.2.0")
+run.hold()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
 @pytest.fixture
 def driver(checkpoint: Path) -> Iterator[Driver]:
-    """Start a process that runs on ``checkpoint``."""
-    started: list[subprocess.Popen[str]] = []
+    with contextlib.ExitStack() as ended:
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        started.append(start_driver(checkpoint, *arguments))
-        return started[-1]
+        def start(incarnation: str) -> subprocess.Popen[str]:
+            command = [sys.executable, "-c", HOLDS, str(checkpoint), incarnation]
+            process = ended.enter_context(subprocess.Popen(command, stdin=-1, stdout=-1, text=True))
+            ended.callback(process.kill)
+            assert process.stdout is not None and process.stdout.readline() == "held\n"
+            return process
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+        yield start

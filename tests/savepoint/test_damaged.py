@@ -17,7 +17,6 @@ from exactum.checkpoint.savepoint.create import create
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.files.slot_log import slot_name
 from exactum.ops import cli
-from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.spark.commit_log import last_batch
 from tests.kit.spark.query import Query, summed
@@ -97,30 +96,22 @@ def test_a_damaged_one_is_refused(
     refused(savepoint, said)
 
 
+Lose = Callable[[Path, int], None]
+"""From a copy of the checkpoint, and the version that its state has."""
+
+
+def folder(name: str) -> Lose:
+    return lambda damaged, version: shutil.rmtree(damaged / name)
+
+
 def one_version(damaged: Path, version: int) -> None:
     for path in (damaged / "state/0/1").glob(f"{version}[._]*"):  # an id stands between
         path.unlink()
 
 
-def one_partition(damaged: Path, version: int) -> None:
-    shutil.rmtree(damaged / "state/0/1")
-
-
 def empty_version(damaged: Path, version: int) -> None:
     for path in (damaged / "state/0/1").glob(f"{version}_*"):  # its change, and a snapshot of it
         path.write_bytes(b"")
-
-
-def one_operator(damaged: Path, version: int) -> None:
-    shutil.rmtree(damaged / "state/0")
-
-
-def all_state(damaged: Path, version: int) -> None:
-    shutil.rmtree(damaged / "state")
-
-
-def description(damaged: Path, version: int) -> None:
-    shutil.rmtree(damaged / "state/0/_metadata")
 
 
 def newest_decision(damaged: Path, version: int) -> None:
@@ -146,24 +137,24 @@ def offsets(damaged: Path, version: int) -> None:
     (damaged / "offsets" / str(version - 1)).write_bytes(b"\x00\xff" * 40)
 
 
-LOSSES = {
-    one_version: ("SAVEPOINT_DAMAGED", "version"),
-    one_partition: ("SAVEPOINT_DAMAGED", "partition"),
-    empty_version: ("SAVEPOINT_DAMAGED", "version"),
-    one_operator: ("SAVEPOINT_DAMAGED", "state/0"),
-    all_state: ("SAVEPOINT_DAMAGED", "state/0"),
-    description: ("SAVEPOINT_DAMAGED", "state/0/_metadata"),
-    newest_decision: ("DECISION_LOG_DAMAGED", "no COMMIT"),
-    decision_of_another: ("DECISION_LOG_DAMAGED", "damaged"),
-    all_decisions: ("DECISION_LOG_OTHER", "empty"),
-    log_id: ("DECISION_LOG_OTHER", "in the checkpoint"),
-    offsets: ("CHECKPOINT_DAMAGED", "no text"),
+LOSSES: dict[str, tuple[Lose, str, str]] = {
+    "one version": (one_version, "SAVEPOINT_DAMAGED", "version"),
+    "one partition": (folder("state/0/1"), "SAVEPOINT_DAMAGED", "partition"),
+    "empty version": (empty_version, "SAVEPOINT_DAMAGED", "version"),
+    "one operator": (folder("state/0"), "SAVEPOINT_DAMAGED", "state/0"),
+    "all state": (folder("state"), "SAVEPOINT_DAMAGED", "state/0"),
+    "description": (folder("state/0/_metadata"), "SAVEPOINT_DAMAGED", "state/0/_metadata"),
+    "newest decision": (newest_decision, "DECISION_LOG_DAMAGED", "no COMMIT"),
+    "decision of another": (decision_of_another, "DECISION_LOG_DAMAGED", "damaged"),
+    "all decisions": (all_decisions, "DECISION_LOG_OTHER", "empty"),
+    "log id": (log_id, "DECISION_LOG_OTHER", "in the checkpoint"),
+    "offsets": (offsets, "CHECKPOINT_DAMAGED", "no text"),
 }
 
 
-@pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
+@pytest.mark.parametrize(("lose", "code", "said"), LOSSES.values(), ids=LOSSES)
 def test_a_damaged_checkpoint_makes_no_savepoint(
-    checkpoint: Path, tmp_path: Path, lose: Callable[[Path, int], None]
+    checkpoint: Path, tmp_path: Path, lose: Lose, code: str, said: str
 ) -> None:
     """What is not all there, of the state or of the decisions, is found when the savepoint is made,
     not when it is needed.
@@ -171,35 +162,9 @@ def test_a_damaged_checkpoint_makes_no_savepoint(
     damaged = tmp_path / "damaged"
     shutil.copytree(checkpoint, damaged)
     lose(damaged, last_batch(damaged) + 1)
-    code, said = LOSSES[lose]
     with raised(CheckpointRefused, code, damaged, said):
         create(str(damaged), tmp_path / "savepoint")
     assert [path.name for path in tmp_path.iterdir()] == ["damaged"]
-
-
-def test_a_copy_that_dies_is_none(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without its last step a savepoint has no manifest, and nothing is made over what is left."""
-
-    class Killed(BaseException):
-        pass
-
-    def die(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Folder, "put", die)
-        patch.setattr(Folder, "remove", lambda _: None)
-        with pytest.raises(Killed):
-            create(str(checkpoint), tmp_path / "savepoint")
-    left = tmp_path / "savepoint"
-    assert run("restore", str(left), "--checkpoint", str(tmp_path / "new")).exit_code == 2
-    with raised(CheckpointRefused, "SAVEPOINT_PLACE", left, "savepoint delete"):
-        create(str(checkpoint), left)
-    assert run("delete", str(left)).exit_code == 0
-    create(str(checkpoint), tmp_path / "savepoint")
-    assert run("verify", str(tmp_path / "savepoint")).exit_code == 0
 
 
 @pytest.mark.parametrize("place", ["", "offsets", "checkpoint"])

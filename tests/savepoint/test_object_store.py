@@ -83,8 +83,8 @@ def test_a_beat_that_fails_is_made_up_for(
     run = RunFile(checkpoint, "1" * 16, "0", "4.2.0")
     run.hold()
     (name,) = (key for key in server.objects if key.endswith(f"{'1' * 16}.json"))
-    server.refusal = (403, "AccessDenied")
-    time.sleep(0.2)
+    server.refusal, changes = (403, "AccessDenied"), server.changes
+    await_true(lambda: server.changes > changes, "a beat is refused")
     server.refusal = None
     del server.objects[name]
     await_true(lambda: name in server.objects, "it beats again")

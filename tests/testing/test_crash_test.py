@@ -19,6 +19,7 @@ from exactum.ops.crash_test.killing import KillMoment, plan_kills
 from exactum.testing import CrashRun, CrashVerdict, OutputNotExact
 from tests.kit.environment import ROOT
 from tests.kit.errors import raised
+from tests.kit.waiting import WAIT_MAX_S
 
 JOB = ROOT / "tests" / "kit" / "testing" / "plain_job.py"
 MOMENTS = [KillMoment.BATCH, KillMoment.DONE, KillMoment.RANDOM]
@@ -48,7 +49,11 @@ def tested(kafka: LocalKafka, tmp_path: Path) -> Tested:
         def arguments(run: CrashRun) -> Sequence[str]:
             return [mode, run.bootstrap_servers, run.input, run.output, run.checkpoint]
 
-        given: dict[str, Any] = {"expected": lambda records: records, "timeout_s": 30, **options}
+        given: dict[str, Any] = {
+            "expected": lambda records: records,
+            "timeout_s": WAIT_MAX_S,
+            **options,
+        }
         return crash_test(JOB, arguments, given.pop("records", RECORDS), **given)
 
     return run

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +9,8 @@ from confluent_kafka import Producer
 
 from exactum.local import LocalKafka
 from exactum.ops.crash_test.topics import LocalTopics
-from tests.kit.environment import environment
 from tests.kit.python import python
-from tests.kit.testing.published import entry_point
+from tests.kit.testing.published import pytest_of_a_user
 from tests.kit.waiting import WAIT_MAX_S
 
 IMPORTED = """
@@ -44,17 +41,8 @@ def test_pytest_is_made_to_import_one_small_file() -> None:
 def test_pytest_finds_them_by_the_entry_point(tmp_path: Path) -> None:
     """And a broker that starts is one that works."""
     (tmp_path / "test_servers.py").write_text(BROKER)
-    known = environment()
-    known["PYTHONPATH"] = f"{entry_point(tmp_path / 'installed')}:{known['PYTHONPATH']}"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_servers.py"],
-        cwd=tmp_path,
-        env=known,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "1 passed" in done.stdout, done.stdout[-2000:] + done.stderr[-1000:]
+    said = pytest_of_a_user(tmp_path, "-q", "test_servers.py")
+    assert "1 passed" in said, said[-3000:]
 
 
 @pytest.fixture

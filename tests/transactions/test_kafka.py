@@ -55,11 +55,8 @@ class World:
     def sink(self) -> KafkaSink:
         return KafkaSink(self.topic, bootstrap_servers=self.servers)
 
-    def read(self, *, open_ones: bool = False) -> list[bytes | None]:
-        return sorted(
-            (r.value for r in read_all(self.servers, self.topic, open_ones=open_ones)),
-            key=lambda value: value or b"",
-        )
+    def read(self) -> list[bytes]:
+        return sorted(record.value or b"" for record in read_all(self.servers, self.topic))
 
     def log(self) -> SlotLog:
         return SlotLog(Folder(self.checkpoint / DECISIONS), self.query.query_id)

@@ -139,18 +139,6 @@ def test_newer_rows_are_not_replaced(database: SqlDatabase, tmp_path: Path) -> N
     assert query.staged() == []
 
 
-def test_nothing_is_left_to_operators(tmp_path: Path) -> None:
-    """What was decided is committed, what was not is aborted, and batch 1 has its decision."""
-    query = files(tmp_path)
-    query.run([0, 1], dies_after_decision=True)
-    query.run([1, 2], guarantee=WEAK)
-    query.run([3], dies_before_decision=True)
-    query.run([3], guarantee=WEAK)
-    assert listed(query.folder, status=0) == []
-    assert batches_in(tmp_path) == [0, 1, 2, 3]
-    assert on_file(query.folder).noted == Noted(first=3, undecided_from=3)
-
-
 def test_something_that_leaves_no_record(tmp_path: Path) -> None:
     """Spark's own sink wrote batches 1 and 2, or the log has lost batch 2: nobody can tell, so the
     start is refused until somebody accepts it. What batch 1 left is dropped then, or committed

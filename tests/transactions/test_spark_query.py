@@ -60,7 +60,7 @@ def test_a_query_of_spark(
         once, writer = exactum.exactly_once(sink, decision_log=decisions), rows.writeStream
         try:
             query = once.start(writer.trigger(availableNow=True), checkpoint=checkpoint)
-            query.awaitTermination(60)
+            assert query.awaitTermination(WAIT_MAX_S)
         except Exception as error:
             return text_of(error)
         return None

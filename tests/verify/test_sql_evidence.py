@@ -12,10 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from exactum.files import slot_log
-from exactum.monitor.decisions import Promises
 from exactum.ops import verify
-from exactum.ops.verify import _show
-from exactum.protocol.inspection import Evidence, Finding
+from exactum.protocol.inspection import Evidence
 from exactum.spark.query import RETAINED_DEFAULT
 from exactum.spark.run.housekeeping import PRUNED_WITHIN
 from exactum.sql.target import BATCHES_KEPT
@@ -59,7 +57,8 @@ def test_a_row_that_is_gone_from_within_the_ledger(database: SqlDatabase, tmp_pa
 
 def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path) -> None:
     """Exact as long as all is there; a deleted row is missing where rows tell who wrote them, and of
-    all batches together where they do not; what is decided and waits is in doubt; a batch from files that no record names is extra.
+    all batches together, in one line, where they do not; what is decided and waits is in doubt; a
+    batch from files that no record names is extra.
     """
     world = World(database, tmp_path)
     world.query.run([0, 1, 2], dies_after_decision=True)
@@ -83,6 +82,9 @@ def test_rows_and_ledger(database: SqlDatabase, tmp_path: Path) -> None:
         assert (text, count) == ("missing", None)
         assert f"wrote {4 * ROWS} rows" in why
         assert f"has {4 * ROWS - 1} in all" in why
+        told = invoke("verify", "--checkpoint", world.query.folder).stdout
+        lines = [line.split()[1:] for line in told.splitlines() if line.startswith("out\t")]
+        assert lines == [["0", "to", "3", f"{4 * ROWS}", "-", "missing", "ledger"]]
     database.run("UPDATE exactum_ledger SET digest = 'another' WHERE batch_id = 3")
     assert world.look()[-1].text.startswith("extra")
     database.run("DELETE FROM exactum_ledger WHERE batch_id >= 2")
@@ -102,19 +104,6 @@ def test_a_batch_that_becomes_visible_while_it_is_looked_at(
     told = invoke("verify", "--checkpoint", world.query.folder, "--json")
     assert [each["finding"] for each in json.loads(told.stdout)["epochs"]] == ["exact"] * 2
     assert told.exit_code == 0
-
-
-def test_rows_that_nobody_can_place_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a count. The other sink's batches have theirs, each for itself."""
-    placed = [Evidence(n, "postgres:t", ROWS, 0, Finding.MISSING, "rows") for n in range(2)]
-    not_placed = [Evidence(n, "mysql:t", ROWS, None, Finding.MISSING, "ledger") for n in range(2)]
-    _show([*placed, *not_placed], Promises(()))
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [line[1:] for line in lines if line[0].endswith(":t")] == [
-        ["0", "12", "0", "missing", "12", "rows"],
-        ["1", "12", "0", "missing", "12", "rows"],
-        ["0", "to", "1", "24", "-", "missing", "ledger"],
-    ]
 
 
 @pytest.mark.parametrize("settings", [{}, {"mode": "upsert", "key": "id"}])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -73,7 +73,7 @@ class Tab:
         self.loads = 0
         page.on("console", lambda m: self._complain(f"{m.type}: {m.text}", m.type != "log"))
         page.on("pageerror", lambda error: self._complain(str(error), True))
-        page.on("request", self._request)
+        page.on("request", lambda request: self.requests.append(request.url))
         page.on("load", self._loaded)
 
     @property
@@ -93,23 +93,17 @@ class Tab:
         assert not self.page.evaluate(SCROLLS_SIDEWAYS)
         assert (self.complaints, self.outside) == ([], [])
 
-    def until(
-        self, reached: Callable[[], object], what: str, timeout_s: float = WAIT_MAX_S
-    ) -> None:
+    def until(self, reached: Callable[[], object], what: str) -> None:
         """Wait while the page goes on by itself."""
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + WAIT_MAX_S
         while not reached():
-            if time.monotonic() > deadline_s:
-                text = self.page.inner_text("body")
-                raise AssertionError(f"not within {timeout_s:.0f} s: {what}\n{text[:3000]}")
+            is_over = time.monotonic() > deadline_s
+            assert not is_over, f"{what}\n{self.page.inner_text('body')[:3000]}"
             self.page.wait_for_timeout(100)
 
     def _complain(self, text: str, is_one: bool) -> None:
         if is_one:
             self.complaints.append(text)
-
-    def _request(self, request: Request) -> None:
-        self.requests.append(request.url)
 
     def _loaded(self, page: Page) -> None:
         self.loads += 1

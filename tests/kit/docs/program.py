@@ -13,8 +13,6 @@ from pyspark.sql import SparkSession
 
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
-TIMEOUT_S = WAIT_MAX_S
-
 
 def ran(program: str, **given: Any) -> dict[str, Any]:
     """The names that the program has made, to which ``given`` ones were known. Its ``query`` has
@@ -66,6 +64,6 @@ def on_its_way(spark: SparkSession, example: ModuleType, *arguments: str) -> Ite
     finally:
         for query in spark.streams.active:
             query.stop()
-        life.join(TIMEOUT_S)
+        life.join(WAIT_MAX_S)
     assert failures == []
     assert not life.is_alive(), f"{example.__name__} did not end with its query"

@@ -35,17 +35,22 @@ def read_facts(checkpoint: Path) -> list[Fact]:
 class Story:
     """Facts one after another; ``now_ms`` moves on with ``after``."""
 
-    def __init__(self) -> None:
-        self.now_ms = WHEN_MS
+    def __init__(self, now_ms: int = WHEN_MS, query_id: str = QUERY) -> None:
+        self.now_ms = now_ms
+        self.query_id = query_id
         self.facts: list[Fact] = []
-        self.stats = QueryStats(QUERY)
+        self.stats = QueryStats(query_id)
+
+    def at(self, now_ms: int) -> Story:
+        self.now_ms = now_ms
+        return self
 
     def after(self, seconds: float) -> Story:
         self.now_ms += round(seconds * 1000)
         return self
 
     def tell(self, name: str, /, **fields: Any) -> Story:
-        fact = Fact(self.now_ms, name, {**NAME, **fields})
+        fact = Fact(self.now_ms, name, {**NAME, "query_id": self.query_id, **fields})
         self.facts.append(fact)
         self.stats.observe(fact)
         return self
@@ -73,6 +78,15 @@ class Story:
         text = "it was ended by SIGKILL"
         given = {"pid": 7, "meaning": meaning, "error": "", "disposition": "", "text": text}
         return self.tell("ProcessEnded", **{**given, **fields})
+
+    def finished(self, batch_id: int, *, left: int = 0) -> Story:
+        """A supervisor, or an operator, has committed what was decided."""
+        done = {"batch_ids": [batch_id], "transactions": 2, "rows": 10, "troubles": []}
+        return self.tell("DecidedFinished", **done, left=left)
+
+    def waits(self, doing: str = "Waiting for data to arrive", incarnation: str = "i1") -> Story:
+        named = {"run_id": f"run of {incarnation}", "name": "orders", "checkpoint": "c"}
+        return self.tell("QueryWaits", incarnation=incarnation, doing=doing, **named)
 
     def begins(self, batch_id: int, records: int | None = 10) -> Story:
         return self.tell("EpochBegan", batch_id=batch_id, input_records=records)

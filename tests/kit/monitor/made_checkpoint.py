@@ -37,10 +37,10 @@ class Checkpoint:
             (folder / name).mkdir(parents=True)
         (folder / "metadata").write_text(json.dumps({"id": query_id}))
 
-    def spark(self, planned: int, finished: int, age_s: float = 0.0, step: int = 10) -> Checkpoint:
-        """Batches of ``step`` offsets, as far as Spark keeps them; the last one was begun so long ago."""
+    def spark(self, planned: int, finished: int, age_s: float = 0.0) -> Checkpoint:
+        """Batches of 10 offsets, as far as Spark keeps them; the last one was begun so long ago."""
         for batch_id in range(max(0, planned - 100), planned + 1):
-            ends = json.dumps({"in": {"0": step * (batch_id + 1)}})
+            ends = json.dumps({"in": {"0": 10 * (batch_id + 1)}})
             path = self.folder / "offsets" / str(batch_id)
             path.write_text(f"v1\n{{}}\n{ends}")
             begun_s = time.time() - age_s
@@ -85,8 +85,6 @@ class Checkpoint:
         return found.verdict.value, found.reason
 
 
-def ago(seconds: float) -> Story:
+def ago(seconds: float, query_id: str = QUERY) -> Story:
     """A story that begins so long ago."""
-    story = Story()
-    story.now_ms = round((time.time() - seconds) * 1000)
-    return story
+    return Story(round((time.time() - seconds) * 1000), query_id)

@@ -124,7 +124,7 @@ class Prometheus:
         alerts = self._get("alerts")["alerts"]
         return [text for alert in alerts for text in alert["annotations"].values()]
 
-    def until_firing(self, *alerts: str, timeout_s: float = WAIT_MAX_S) -> None:
+    def until_firing(self, *alerts: str) -> None:
         """Each has fired since the call, not necessarily all at once."""
         missing = set(alerts)
 
@@ -132,21 +132,18 @@ class Prometheus:
             missing.difference_update(self.firing())
             return not missing
 
-        self.until(all_have_fired, f"{', '.join(alerts)} fire", timeout_s)
+        self.until(all_have_fired, f"{', '.join(alerts)} fire")
 
-    def until_quiet(self, *alerts: str, timeout_s: float = WAIT_MAX_S) -> None:
+    def until_quiet(self, *alerts: str) -> None:
         """None of them, or of all where none is named, fires."""
         chosen = set(alerts or self._rules)
-        self.until(lambda: not self.firing() & chosen, f"quiet: {', '.join(alerts)}", timeout_s)
+        self.until(lambda: not self.firing() & chosen, f"quiet: {', '.join(alerts)}")
 
-    def until(self, reached: Callable[[], Any], what: str, timeout_s: float = WAIT_MAX_S) -> None:
-        deadline_s = time.monotonic() + timeout_s
+    def until(self, reached: Callable[[], Any], what: str) -> None:
+        deadline_s = time.monotonic() + WAIT_MAX_S
         while not reached():
             assert self._process.running, f"Prometheus has ended: {self._log()}"
-            if time.monotonic() > deadline_s:
-                raise AssertionError(
-                    f"not within {timeout_s:.0f} s: {what}; firing: {sorted(self.firing())}"
-                )
+            assert time.monotonic() < deadline_s, f"{what}; firing: {sorted(self.firing())}"
             time.sleep(0.2)
 
     def _ready(self) -> bool:
@@ -183,10 +180,10 @@ def promtool(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def get(url: str, timeout_s: float = WAIT_MAX_S) -> tuple[int, str]:
+def get(url: str) -> tuple[int, str]:
     """Status and text of a page."""
     try:
-        with urllib.request.urlopen(url, timeout=timeout_s) as page:
+        with urllib.request.urlopen(url, timeout=WAIT_MAX_S) as page:
             return page.status, page.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -19,6 +19,7 @@ from exactum.spark.source import lag
 play = json.loads(sys.argv[1])
 brokers = play["bootstrap_servers"]
 freeze = Path(play["freeze"])
+TIMEOUT_MS = 24_000
 
 
 def on_event(event: exactum.events.Event) -> None:
@@ -30,25 +31,25 @@ def on_event(event: exactum.events.Event) -> None:
 
 if __name__ == "__main__":
     lag.STALL_AFTER_S = 2.0
-    spark = exactum.local_session("watched", **play["session"])
+    spark = exactum.local_session("watched", master="local[2]", spark_sql_shuffle_partitions=2)
     numbers = exactum.read_kafka(
         spark,
         play["source"],
         bootstrap_servers=brokers,
         start="earliest",
-        maxOffsetsPerTrigger=play["max_offsets"],
+        maxOffsetsPerTrigger=1000,
     )
     rows = exactum.decode(numbers, value=exactum.Json("n long"), on_error="dead_letter")
     once = exactum.exactly_once(
         exactum.KafkaSink(
-            play["target"], bootstrap_servers=brokers, transaction_timeout_ms=play["timeout_ms"]
+            play["target"], bootstrap_servers=brokers, transaction_timeout_ms=TIMEOUT_MS
         ),
         dead_letters=exactum.KafkaSink(play["dead"], bootstrap_servers=brokers),
         on_event=on_event,
     )
     writer = rows.selectExpr("key", "CAST(value.n AS STRING) AS value").writeStream
     query = once.start(
-        writer.trigger(processingTime=play["trigger"]),
+        writer.trigger(processingTime="0 seconds"),
         checkpoint=play["checkpoint"],
         name="watched",
     )

@@ -1,12 +1,10 @@
-"""A checkpoint of a query without state, made by hand, and drivers that hold it. Without Spark."""
+"""A checkpoint of a query without state, made by hand. Without Spark."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from exactum.checkpoint.layout import DECISIONS
 from exactum.files.slot_log import SlotLog
@@ -15,17 +13,8 @@ from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
 
 QUERY = "0c6c5c3a-4dd2-4b0b-9e8a-111111111111"
-Driver = Callable[..., "subprocess.Popen[str]"]
-_HOLD = """
-import sys, time
-from pathlib import Path
-from exactum.checkpoint.run_file import RunFile
-from exactum.storage.folder import Folder
-run = RunFile(Folder(Path(sys.argv[1])), sys.argv[2], "0", "4.2.0")
-run.hold()
-print("held", flush=True)
-time.sleep(300)
-"""
+Driver = Callable[[str], "subprocess.Popen[str]"]
+"""Starts a process that holds a run's file as a driver does, and knows nothing of requests."""
 
 
 def make_checkpoint(files: Storage) -> Storage:
@@ -62,11 +51,3 @@ def plan(files: Storage, batch_id: int) -> None:
 def complete(files: Storage, batch_id: int) -> None:
     plan(files, batch_id)
     files.put(f"commits/{batch_id}", files.read("commits/1") or b"")
-
-
-def start_driver(folder: Path, incarnation: str) -> subprocess.Popen[str]:
-    """A process that holds a run's file as a driver does, and knows nothing of requests."""
-    command = [sys.executable, "-c", _HOLD, str(folder), incarnation, QUERY]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "held\n"
-    return process

@@ -1,15 +1,35 @@
-"""The entry point of pyproject.toml, as an install of exactum publishes it."""
+"""pytest where exactum is installed, by the entry point of pyproject.toml."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+from tests.kit.environment import environment, python_path
 from tests.kit.packaging.metadata import metadata
+from tests.kit.waiting import WAIT_MAX_S
 
 
-def entry_point(folder: Path) -> Path:
-    """A folder for the path, in which pytest finds exactum's fixtures. It adds nothing where
-    exactum is installed: the first entry of a name counts.
+def pytest_of_a_user(folder: Path, *arguments: str) -> str:
+    """What pytest prints in this folder, where it finds exactum's fixtures."""
+    path = f"{_entry_point(folder / 'installed')}:{python_path()}"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env=environment(PYTHONPATH=path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=WAIT_MAX_S,
+        check=False,
+    )
+    return done.stdout
+
+
+def _entry_point(folder: Path) -> Path:
+    """A folder for the path. It adds nothing where exactum is installed: the first entry of a name
+    counts.
     """
     named = metadata().config["entry-points"]["pytest11"]
     info = folder / "exactum-0.dist-info"

@@ -79,7 +79,6 @@ class RecordedQuery:
     def run(
         self,
         batches: Sequence[int],
-        offsets: Callable[[int], SourceOffsets] = lambda batch_id: SourceOffsets(),
         *,
         dies_after_decision: bool = False,
         dies_before_decision: bool = False,
@@ -129,7 +128,7 @@ class RecordedQuery:
                 write = self._write(
                     opened, batch_id, dies=dies_before_decision and batch_id == last
                 )
-                protocol.run(batch_id, offsets(batch_id), write, ready)
+                protocol.run(batch_id, SourceOffsets(), write, ready)
                 (self.folder / "commits" / str(batch_id)).write_text("v1\n{}\n")
         except DriverDied:
             pass
