@@ -44,27 +44,6 @@ def permit(query: Query, batch_id: int) -> tuple[CommitPermit, DecisionRecord]:
     return permit_of(standing), standing
 
 
-@pytest.mark.variants(1)
-def test_a_driver_stopped_while_it_holds_an_epoch(
-    database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A driver that stops after verify and never comes back stands in nobody's way for long: its
-    session ends.
-    """
-    database.end_idle_soon(monkeypatch)
-    table = database.table()
-    query = database.query(table)
-    old = query.start()
-    prepared = old.write(WriteOrder(old.run_of, 0, 0, 1))
-    old.participant.verify(prepared)
-    new = query.start()
-    new.run(0)
-    new.close()
-    assert rows_in(database, table) == expected([0])
-    old.close()
-    assert query.staged() == []
-
-
 def decided(database: SqlDatabase, table: str) -> tuple[Query, Incarnation, CommitPermit]:
     """A query whose epoch 0 is decided and not committed."""
     query = database.query(table)

@@ -23,20 +23,6 @@ from tests.kit.waiting import await_true
 from tests.sql.test_epochs import decided, restored, rows_in
 
 
-def test_a_commit_that_failed_is_carried_out_by_the_next_start(database: SqlDatabase) -> None:
-    """The user's function caught the error, and Spark has logged batch 0 as done. Nothing is there
-    that could have been lost.
-    """
-    table = database.table()
-    query, driver, _ = decided(database, table)
-    assert driver.coordinator.sweep_own(0) == 0
-    driver.close()
-    assert len(query.staged()) == 3
-    query.run(1)
-    assert rows_in(database, table) == expected([0, 1])
-    assert query.staged() == []
-
-
 def children(batch_id: int) -> list[list[pa.RecordBatch]]:
     """A row that names the one of the batch before."""
     row = {"id": batch_id, "name": "a row", "parent": batch_id - 1 if batch_id else None}

@@ -18,7 +18,7 @@ from exactum.testing import Crash
 from tests.kit.sql.losses import Losses, lossy
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Incarnation, expected, narrow, tasks_of
-from tests.sql.test_epochs import decided, die_before_commit, permit, rows_in
+from tests.sql.test_epochs import decided, permit, rows_in
 
 
 class _Keeps:
@@ -104,18 +104,6 @@ def test_another_column_and_mode_over_a_decided_epoch(database: SqlDatabase) -> 
     rows = sorted(database.rows(f"SELECT id, name, more FROM {table}"), key=lambda row: row[0])
     assert rows == [(0, "new", 4), *((*row, None) for row in expected([0])[1:]), (9000, "new", 4)]
     assert query.staged() == []
-
-
-def test_an_upsert_that_became_an_append(database: SqlDatabase) -> None:
-    table = database.table("id bigint PRIMARY KEY, name text")
-    database.run(f"INSERT INTO {table} VALUES (0, 'before')")
-    query = database.query(table, mode="upsert", key="id")
-    driver = query.start()
-    die_before_commit(driver, 0)
-    driver.close()
-    query.sink = lambda: database.sink(table)
-    query.run(0, 1)
-    assert rows_in(database, table) == expected([0, 1])
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])

@@ -229,6 +229,7 @@ def test_with_a_binary_log(kept_by: dict[str, str | int]) -> None:
         ({"mode": "merge"}, "mode"),
         ({"mode": "upsert"}, "key"),
         ({"order_by": ["v"]}, "order_by"),
+        ({"mode": "upsert", "key": "v", "delete_when": "v"}, "a column that is not written"),
         ({"table": ""}, "table"),
     ],
 )

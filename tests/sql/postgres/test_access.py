@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from exactum.errors import (
@@ -191,18 +190,3 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
     session.close()
     database.run("DROP ROLE odd")
     assert shown == [("on", "read committed", "off", "UTC", "0", "2024-01-02", "warning", [None])]
-
-
-def test_a_role_whose_arrays_know_no_null(database: Database) -> None:
-    """With array_nulls=off the server reads a null in an array as the text NULL; not so here."""
-    table = database.table("v text[]")
-    database.run("DROP ROLE IF EXISTS odd")
-    database.run("CREATE ROLE odd LOGIN SUPERUSER PASSWORD 'odd'")
-    database.run("ALTER ROLE odd SET array_nulls = off")
-    batch = pa.RecordBatch.from_arrays([pa.array([[None, "NULL", "a"]])], names=["v"])
-    url = database.server.url_of(database.server.database, "odd", "odd")
-    database.query(table, (("v", "array<string>"),), url=url).write(batch)
-    found = database.rows(f"SELECT v FROM {table}")
-    database.drop_all()
-    database.run("DROP ROLE odd")
-    assert found == [([None, "NULL", "a"],)]

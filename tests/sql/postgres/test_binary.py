@@ -9,13 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from exactum.errors import EpochAborted
 from exactum.sql.postgres import rows as encoders
 from exactum.sql.postgres.dialect import PostgresDialect
 from exactum.sql.postgres.session import PostgresSession
 from exactum.sql.table import Column, TableName
 from tests.kit.sql.postgres_server import Database
-from tests.kit.sql.sql_epochs import expected, narrow
+from tests.kit.sql.sql_epochs import narrow
 
 pytestmark = pytest.mark.postgres
 
@@ -58,24 +57,3 @@ def test_large_batches_go_in_pieces(database: Database, monkeypatch: pytest.Monk
     rows = [(number // 2, f"row {number}") for number in range(11)]
     assert database.query(table, mode="upsert", key="id").write(narrow(rows)) == []
     assert sorted(database.rows(f"SELECT * FROM {table}")) == sorted(dict(rows).items())
-
-
-@pytest.mark.parametrize(
-    ("column", "became"),
-    [
-        ("id", "double precision"),  # of the same width: it would be read without a word
-        ("name", "bytea USING NULL"),
-    ],
-)
-def test_a_column_that_was_changed_under_a_query(
-    database: Database, column: str, became: str
-) -> None:
-    """The bytes of a bigint are not taken for those of a double: the query says what happened."""
-    table = database.table()
-    driver = database.query(table).start()
-    driver.run(0)
-    database.run(f"ALTER TABLE {table} ALTER {column} TYPE {became}")
-    with pytest.raises(EpochAborted, match="column .* of .* When the rows were written it was"):
-        driver.run(1)
-    driver.close()
-    assert database.value(f"SELECT count(*) FROM {table}") == len(expected([0]))
