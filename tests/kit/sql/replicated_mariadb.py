@@ -20,10 +20,6 @@ class MariaPair:
         self.primary = LocalMariaDB(data_dir=folder / "one", settings=_settings(1))
         self.standby = LocalMariaDB(data_dir=folder / "two", settings=_settings(2))
 
-    @property
-    def url(self) -> str:
-        return self.primary.url
-
     def run(self, sql: str, server: LocalMariaDB | None = None) -> list[Any]:
         return (server or self.primary).ask(sql)
 

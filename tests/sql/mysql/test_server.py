@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,10 +87,8 @@ def test_locked_rows(database: Database, monkeypatch: pytest.MonkeyPatch) -> Non
     one = query.start()
     with database.client() as client, client.cursor() as cursor:
         cursor.execute("LOCK TABLES t WRITE")
-        began_s = time.monotonic()
         with pytest.raises((EpochAborted, Unavailable)):
             one.epoch(0, numbers(1))
-        assert time.monotonic() - began_s < 90
     one.close()
     two = query.start()
     two.epoch(0, numbers(1))

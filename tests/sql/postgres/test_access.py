@@ -22,13 +22,6 @@ from tests.kit.sql.sql_epochs import expected
 pytestmark = pytest.mark.postgres
 
 
-@pytest.fixture(scope="module")
-def strict() -> Iterator[LocalPostgres]:
-    """A second server, of which tests change the settings."""
-    with LocalPostgres() as server:
-        yield server
-
-
 @pytest.fixture
 def limited(database: Database) -> Iterator[str]:
     """The URL of a user with no rights but to connect."""
@@ -140,26 +133,25 @@ def test_libpq_options_pass_through(database: Database) -> None:
         database.query(table, connect={"sslmode": ["require"]}).check()
 
 
-def test_tls_verifies_the_server(strict: LocalPostgres, tmp_path: Path) -> None:
+def test_tls_verifies_the_server(tmp_path: Path) -> None:
     """With verify-full the right authority is accepted; another one is refused."""
-    strict.start()
-    certificate = serve_tls(strict)
     other, _ = make_certificate(tmp_path)
-    database = Database(strict)
-    table = database.table()
-    right = {"sslmode": "verify-full", "sslrootcert": str(certificate)}
-    driver = database.query(table, connect=right).start()
-    driver.run(0)
-    encrypted = database.rows(
-        "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name "
-        "LIKE 'exactum %'"
-    )
-    driver.close()
-    assert set(encrypted) == {(True,)}
-    assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
-    with pytest.raises(SettingRefused, match="certificate verify failed"):
-        database.query(table, connect={**right, "sslrootcert": str(other)}).check()
-    database.close()
+    with LocalPostgres() as server:
+        right = {"sslmode": "verify-full", "sslrootcert": str(serve_tls(server))}
+        database = Database(server)
+        table = database.table()
+        driver = database.query(table, connect=right).start()
+        driver.run(0)
+        encrypted = database.rows(
+            "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name "
+            "LIKE 'exactum %'"
+        )
+        driver.close()
+        assert set(encrypted) == {(True,)}
+        assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
+        with pytest.raises(SettingRefused, match="certificate verify failed"):
+            database.query(table, connect={**right, "sslrootcert": str(other)}).check()
+        database.close()
 
 
 def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Database) -> None:
