@@ -176,20 +176,6 @@ def test_a_log_that_is_gone(target: Target) -> None:
     assert query.staged() == []
 
 
-@pytest.mark.parametrize("target", over(*MARKED), indirect=True)
-def test_a_log_that_is_older(target: Target) -> None:
-    """What is accepted is written again."""
-    query = target.query()
-    query.run(0, 1)
-    for slot in [slot for slot in query.storage.records if slot[1:] >= (1, 0)]:
-        del query.storage.records[slot]
-    refuses(query, 1, "batch 1", "decision log", 0)
-    shows(target, 0, 1)
-    accept(target, query)
-    query.run(1)
-    shows(target, 0, 1, 1)
-
-
 @pytest.mark.parametrize("target", over(*TABLES, *LAKE), indirect=True)
 def test_a_batch_that_the_target_has(target: Target) -> None:
     """From other files, or a later one: nothing is decided."""

@@ -186,7 +186,9 @@ def test_two_drivers_upsert_while_others_append(table: Path) -> None:
     stop, theirs = threading.Event(), itertools.count(1_000_000)
 
     def append() -> None:
-        while not stop.wait(1.0):  # a merge has to fit in between
+        pause_s = 1.0
+        while not stop.wait(pause_s):  # a merge has to fit in between
+            pause_s *= 1.5
             row = pa.table({"id": [next(theirs)], "v": ["theirs"]})
             while True:
                 try:

@@ -130,7 +130,6 @@ from msgspec.structs import replace
 from exactum.checkpoint.query_record import record_of
 from exactum.errors import Unavailable
 from exactum.storage.folder import Folder
-from exactum.storage.folder import Folder
 record = record_of(Folder(Path(sys.argv[1])), "q")
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 try:
