@@ -52,9 +52,6 @@ class Target(ABC):
     """At a place of its own below ``folder``. What the hooks of ``SinkContract`` are is told there."""
 
     columns: Columns = ID_AND_NAME
-    lists_open = True
-    tells_lost = True
-    visible_within_s = 10.0
     stalls_in_tasks = True
     keeps = False
     """Whether files of visible batches are kept, for a target that loses them."""

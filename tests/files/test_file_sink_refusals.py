@@ -32,8 +32,6 @@ from tests.kit.small_disk import small_disk
         ({"format": "orc"}, "one of parquet, json, csv"),
         ({"options": {"header": True}}, "no option 'header'"),
         ({"format": "csv", "options": {"header": "yes"}}, "True or False"),
-        ({"format": "csv", "options": {"delimiter": ";;"}}, "one ASCII character"),
-        ({"format": "csv", "options": {"delimiter": '"'}}, "one ASCII character"),
         ({"options": {"compression": "lzma"}}, "'lzma' is none that parquet"),
         ({"format": "json", "options": {"compression": "snappy"}}, "gzip, none"),
         ({"options": {"compression_level": "9"}}, "whole number"),
