@@ -12,8 +12,8 @@ import pytest
 
 from exactum.errors import OutcomeUnknown
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, SourceOffsets
-from exactum.protocol.sink import TaskName, WriteOrder
+from exactum.protocol.model import CommitPermit, SourceOffsets
+from exactum.protocol.sink import TaskName
 from exactum.sql import session as retrying_session
 from exactum.sql.session import ServerFailure, SqlFailure
 from exactum.sql.target import Ledger
@@ -133,15 +133,8 @@ def test_sessions_end_again_and_again_during_commits(database: SqlDatabase) -> N
     query = database.query(table)
     driver = query.start()
     for batch_id in range(3):
-        prepared = tuple(driver.write(WriteOrder(driver.run_of, batch_id, 0, batch_id + 1)))
-        driver.participant.verify(prepared)
-        record = DecisionRecord(
-            Epoch(query.query_id, batch_id),
-            1,
-            Decision.COMMIT,
-            driver.run_of.incarnation,
-            prepared,
-        )
+        driver.die_before_commit(batch_id)
+        allowed = permit(query, batch_id)
         report = None
         stop = threading.Event()
         ending = threading.Thread(target=end_sessions, args=(database, stop))
@@ -149,11 +142,11 @@ def test_sessions_end_again_and_again_during_commits(database: SqlDatabase) -> N
         try:
             while report is None:
                 with suppress(OutcomeUnknown):
-                    report = driver.participant.commit(permit_of(record), prepared)
+                    report = driver.participant.commit(allowed, allowed.record.prepared)
         finally:
             stop.set()
             ending.join()
-        assert set(report.committed) == set(prepared)
+        assert set(report.committed) == set(allowed.record.prepared)
     driver.close()
     assert rows_in(database, table) == expected(range(3))
     assert query.staged() == []
