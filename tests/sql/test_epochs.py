@@ -131,8 +131,8 @@ def test_sessions_end_again_and_again_during_commits(database: SqlDatabase) -> N
     """An administrator ends sessions all along while an epoch is committed: it stands once."""
     table = database.table()
     query = database.query(table)
-    driver = query.start()
     for batch_id in range(3):
+        driver = query.start()
         driver.die_before_commit(batch_id)
         allowed = permit(query, batch_id)
         report = None
@@ -147,7 +147,7 @@ def test_sessions_end_again_and_again_during_commits(database: SqlDatabase) -> N
             stop.set()
             ending.join()
         assert set(report.committed) == set(allowed.record.prepared)
-    driver.close()
+        driver.close()
     assert rows_in(database, table) == expected(range(3))
     assert query.staged() == []
 
