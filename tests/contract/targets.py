@@ -11,7 +11,7 @@ import io
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -52,9 +52,6 @@ class Target(ABC):
     """At a place of its own below ``folder``. What the hooks of ``SinkContract`` are is told there."""
 
     columns: Columns = ID_AND_NAME
-    lists_open = True
-    tells_lost = True
-    visible_within_s = 10.0
     stalls_in_tasks = True
     keeps = False
     """Whether files of visible batches are kept, for a target that loses them."""
@@ -526,11 +523,7 @@ class Kind:
 
 
 def of_folder(make: Callable[[Path], Target], **more: Any) -> Kind:
-    @contextmanager
-    def made(request: Request, folder: Path) -> Iterator[Target]:
-        yield make(folder)
-
-    return Kind(made, **more)
+    return Kind(lambda request, folder: nullcontext(make(folder)), **more)
 
 
 @contextmanager
@@ -540,9 +533,9 @@ def iceberg(request: Request, folder: Path) -> Iterator[Target]:
     target.lake.catalog.close()
 
 
-@contextmanager
-def kafka(request: Request, folder: Path) -> Iterator[Target]:
-    yield Kafka(folder, request.getfixturevalue("kafka"), request.getfixturevalue("topic"))
+def kafka(request: Request, folder: Path) -> AbstractContextManager[Target]:
+    fixtures = map(request.getfixturevalue, ("kafka", "topic"))
+    return nullcontext(Kafka(folder, *fixtures))
 
 
 def of_table(server: str, **settings: Any) -> Kind:

@@ -10,7 +10,7 @@ import pytest
 from exactum.errors import CheckpointRefused, HeuristicOutcome
 from exactum.protocol.sink import TaskName
 from exactum.sinks.staged import BATCHES_KEPT
-from exactum.testing import Crash, MemoryStorage
+from exactum.testing import MemoryStorage
 from tests.contract.targets import LAKE, MARKED, NAME, TABLES, UPSERTS, Target, over
 from tests.kit.errors import raised
 from tests.kit.sql.sql_epochs import Incarnation, Query, expected, tasks_of
@@ -29,21 +29,6 @@ def accept(target: Target, query: Query) -> None:
     """A person says that it is right as it is."""
     with target.opened(query) as driver:
         driver.participant.forget_batches()
-
-
-def die_before_the_commit(query: Query, *batches: int) -> None:
-    """Of the last of these batches, which is decided."""
-    driver = query.start()
-
-    def dies(*_: object) -> object:
-        raise Crash("between decision and commit")
-
-    for batch_id in batches[:-1]:
-        driver.run(batch_id)
-    driver.participant.commit = dies  # type: ignore[method-assign, assignment]
-    with pytest.raises(Crash):
-        driver.run(batches[-1])
-    driver.close()
 
 
 @pytest.mark.parametrize("target", over(*MARKED, *UPSERTS), indirect=True)
@@ -87,7 +72,7 @@ def test_a_kept_file_that_is_gone(target: Target) -> None:
     query = target.query()
     query.run(0)
     put_back = target.copied()
-    die_before_the_commit(query, 1, 2)
+    query.die_before_commit(1, 2)
     put_back()
     (kept, *_) = query.staging.glob("*/0000000001-*.staged")
     away = kept.rename(kept.with_suffix(".away"))
@@ -128,7 +113,7 @@ def test_under_a_run_that_has_only_redelivered(target: Target) -> None:
     query = target.query()
     query.run(0)
     put_back = target.copied()
-    die_before_the_commit(query, 1)
+    query.die_before_commit(1)
     driver = query.start()
     driver.run(1)
     shows(target, 0, 1)
@@ -157,7 +142,7 @@ def test_a_run_of_which_the_table_knows_nothing(target: Target, *, redelivered: 
     """
     query = target.query()
     if redelivered:
-        die_before_the_commit(query, 0)
+        query.die_before_commit(0)
     driver = query.start()
     driver.run(0)
     target.made_anew()
@@ -189,20 +174,6 @@ def test_a_log_that_is_gone(target: Target) -> None:
     refuses(query, 0, "batch 0")
     shows(target, 0)
     assert query.staged() == []
-
-
-@pytest.mark.parametrize("target", over(*MARKED), indirect=True)
-def test_a_log_that_is_older(target: Target) -> None:
-    """What is accepted is written again."""
-    query = target.query()
-    query.run(0, 1)
-    for slot in [slot for slot in query.storage.records if slot[1:] >= (1, 0)]:
-        del query.storage.records[slot]
-    refuses(query, 1, "batch 1", "decision log", 0)
-    shows(target, 0, 1)
-    accept(target, query)
-    query.run(1)
-    shows(target, 0, 1, 1)
 
 
 @pytest.mark.parametrize("target", over(*TABLES, *LAKE), indirect=True)

@@ -27,12 +27,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 class OverTarget:
     """The hooks of the contracts."""
 
+    visible_within_s = 60.0  # a busy machine's broker
+
     @pytest.fixture(autouse=True)
     def _over(self, target: Target) -> None:
         self.target = target
         self.columns = target.columns
-        self.lists_open, self.tells_lost = target.lists_open, target.tells_lost
-        self.visible_within_s = target.visible_within_s
         self.stalls_in_tasks = target.stalls_in_tasks
 
     def make_sink(self) -> Sink:

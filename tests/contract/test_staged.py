@@ -16,7 +16,7 @@ from exactum.protocol.inspection import TransactionState
 from exactum.protocol.model import CommitPermit, PreparedTransaction, SourceOffsets
 from exactum.protocol.sink import Guarantee, WriteOrder
 from tests.contract.targets import FRAMED, MARKED, NAME, STAGED, Target, over
-from tests.contract.test_put_back import die_before_the_commit, frames, shows
+from tests.contract.test_put_back import frames, shows
 from tests.kit.errors import check_error, raised
 from tests.kit.sql.sql_epochs import Query
 
@@ -65,7 +65,7 @@ def test_a_file_that_is_gone_after_the_decision(target: Target) -> None:
     """
     query = target.query()
     for batch_id, harm in enumerate((removed, cut_short)):
-        die_before_the_commit(query, batch_id)
+        query.die_before_commit(batch_id)
         name = target.staged()[0]
         content = target.content(name)
         target.put(name, harm(content))
@@ -111,7 +111,7 @@ def test_a_file_that_is_damaged(target: Target) -> None:
     query = target.query()
     harms = (cut_short, spoil, flip_a_bit, spoil_header, lose_a_frame)
     for batch_id, harm in enumerate(harms):
-        die_before_the_commit(query, batch_id)
+        query.die_before_commit(batch_id)
         name, before = target.staged()[0], len(target.rows())
         content = target.content(name)
         target.put(name, harm(content))

@@ -28,6 +28,7 @@ from exactum.storage.folder import Folder
 from exactum.storage.objects import ObjectStore
 from exactum.storage.storage import Storage
 from exactum.testing.log_contract import QUERY_ID, record
+from tests.kit.errors import raised
 from tests.kit.files.s3_server import s3_server
 from tests.kit.nth_call import after, at_call
 from tests.kit.opened_sink import OpenedSink
@@ -159,41 +160,32 @@ def test_a_listing_that_misses_the_floor_is_not_believed(
 # ---- a folder that fails -------------------------------------------------------------------------
 
 
-def test_no_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system that cannot create-if-absent is refused before anything is written."""
+@pytest.mark.parametrize(
+    ("call", "code", "error", "facts"),
+    [
+        ("link", errno.EPERM, SettingRefused, ["FOLDER_HARD_LINKS"]),
+        ("link", errno.EIO, OutcomeUnknown, []),  # neither success nor failure
+        ("fsync", errno.ENOSPC, Unavailable, []),  # no record was made: the link comes later
+    ],
+)
+def test_a_folder_that_fails(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    code: int,
+    error: type[ExactumError],
+    facts: list[str],
+) -> None:
+    """Nothing is left of a record that it did not take."""
 
-    def link(a: Path, b: Path) -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
+    def fails(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(os, "link", link)
-    with pytest.raises(SettingRefused, match="no hard links"):
+    Folder(tmp_path).open()
+    monkeypatch.setattr(os, call, fails)
+    with raised(error, *facts):
         log_in(Folder(tmp_path)).decide(record(1))
     assert os.listdir(tmp_path) == []
-
-
-def test_an_unclear_link_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link that failed in an unknown way, and is not seen, is neither success nor failure."""
-
-    def link(a: Path, b: Path) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "link", link)
-    with pytest.raises(OutcomeUnknown):
-        log_in(Folder(tmp_path)).decide(record(1))
-
-
-def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error before the link is Unavailable: no record was made."""
-
-    def fsync(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    log = log_in(Folder(tmp_path))
-    log.decide(record(0))
-    monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(Unavailable):
-        log.decide(record(1))
-    assert sorted(os.listdir(tmp_path)) == [named(0), LOG_ID]
 
 
 @pytest.mark.parametrize("call", ["decide", "read"])

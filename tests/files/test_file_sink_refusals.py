@@ -32,8 +32,6 @@ from tests.kit.small_disk import small_disk
         ({"format": "orc"}, "one of parquet, json, csv"),
         ({"options": {"header": True}}, "no option 'header'"),
         ({"format": "csv", "options": {"header": "yes"}}, "True or False"),
-        ({"format": "csv", "options": {"delimiter": ";;"}}, "one ASCII character"),
-        ({"format": "csv", "options": {"delimiter": '"'}}, "one ASCII character"),
         ({"options": {"compression": "lzma"}}, "'lzma' is none that parquet"),
         ({"format": "json", "options": {"compression": "snappy"}}, "gzip, none"),
         ({"options": {"compression_level": "9"}}, "whole number"),
@@ -115,13 +113,6 @@ def test_dead_letters_fit_parquet_and_json_and_not_csv() -> None:
         FileSink("/tmp/x", format="csv").check_columns(DEAD_LETTER_COLUMNS)
 
 
-def test_a_folder_that_cannot_be_made_is_refused_at_the_start(tmp_path: Path) -> None:
-    """A file stands in its place."""
-    (tmp_path / "file").touch()
-    with pytest.raises(SettingRefused, match=r"could not be .*Not a directory"):
-        OpenedSink(FileSink(tmp_path / "file" / "table"))
-
-
 @pytest.fixture
 def read_only(tmp_path: Path) -> Iterator[Path]:
     with small_disk(tmp_path / "read-only", "ro,size=1m") as place:
@@ -191,19 +182,6 @@ def test_a_record_that_leads_out_of_the_folder(tmp_path: Path, folder: str) -> N
         with pytest.raises(InvariantBroken, match="no name of a staged file"):
             opened.commit(opened.permit([edited]))
     assert [path.name for path in tmp_path.iterdir()] == ["table"]
-
-
-def test_a_file_in_the_place_of_the_folder_is_a_setting(tmp_path: Path) -> None:
-    """No other start mends it. What is decided waits."""
-    table = tmp_path / "table"
-    opened = OpenedSink(FileSink(table))
-    opened.participant.list_open()
-    for path in sorted(table.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    table.rmdir()
-    table.touch()
-    with pytest.raises(SettingRefused, match="Not a directory"):
-        opened.participant.list_open()
 
 
 @pytest.mark.parametrize("owner", ["_spark_metadata", "_delta_log", ".hoodie"])

@@ -123,7 +123,7 @@ def test_csv_of_one_column_refuses_null(tmp_path: Path, partition_by: str | None
 
 
 @pytest.mark.parametrize(
-    "delimiter", [".", "-", " ", "+", ":", "e", "7", "\\", "\0", "\x7f", "ä", ""]
+    "delimiter", [".", "-", " ", "+", ":", "e", "7", "\\", "\0", "\x7f", "ä", "", '"', ";;"]
 )
 def test_a_delimiter_that_numbers_and_times_are_made_of_is_refused(delimiter: str) -> None:
     """Fields would run together."""

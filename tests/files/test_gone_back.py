@@ -29,25 +29,6 @@ def scope_of(folder: Path) -> Path:
     return found
 
 
-def test_a_mount_that_is_not_there(tmp_path: Path) -> None:
-    """The machine was started, and the mount was not made: refused as often as it is tried. Once it
-    is there, the query goes on.
-    """
-    mount, server, below = tmp_path / "mount", tmp_path / "server", tmp_path / "below"
-    query = query_at(mount / "orders")
-    query.run(0)
-    mount.rename(server)
-    for _ in range(2):
-        with pytest.raises(CheckpointRefused, match="has no batch of it.*batch 0 as committed"):
-            query.run(1)
-    assert rows_below(mount / "orders") == []
-    mount.rename(below)
-    server.rename(mount)
-    query.run(1)
-    query.run(2)
-    assert rows_below(mount / "orders") == expected([0, 1, 2])
-
-
 def test_a_folder_that_was_removed_on_purpose(tmp_path: Path) -> None:
     """It is refused, for it looks like a mount that is missing, until its mark is removed."""
     folder = tmp_path / "orders"

@@ -140,14 +140,15 @@ def test_a_task_whose_staging_is_aborted_at_any_moment(
 
 
 def test_the_whole_place_is_removed_under_a_running_query(memory: Path) -> None:
-    """The user deletes the table's folder: the running attempt is aborted or told, and a restart
-    makes it anew.
+    """Or an executor does not see it: a task makes no folder of its own of the same name, and says so.
+    A restart makes it anew.
     """
     opened = OpenedSink(FileSink(memory / "table"))
     opened.write(rows(0, 0))
     shutil.rmtree(memory / "table")
     with pytest.raises(SettingRefused, match="does not see the staging"):
         opened.prepare(rows(1, 0), batch_id=1)
+    assert not (memory / "table").exists()
     OpenedSink(FileSink(memory / "table")).write(rows(1, 0), batch_id=1)
     assert ids_in(memory / "table") == expected([1])
 
@@ -161,17 +162,6 @@ def test_a_marker_never_keeps_a_staged_file_from_readers(table: Path) -> None:
     decided = opened.prepare(rows(3, 0), batch_id=3)
     assert opened.commit(opened.permit(decided, 3)).committed == tuple(decided)
     assert ids_in(table) == expected([3, 9])
-
-
-def test_an_executor_that_does_not_see_the_folder_is_told(table: Path) -> None:
-    """It never writes to a folder of its own of the same name."""
-    opened = OpenedSink(FileSink(table))
-    os.rename(table, table.with_name("elsewhere"))
-    task = opened.writer()
-    task.write(rows(0, 0))
-    with pytest.raises(SettingRefused, match="does not see the staging"):
-        task.prepare()
-    assert not table.exists()
 
 
 def test_what_dead_tasks_have_half_written_goes(table: Path) -> None:

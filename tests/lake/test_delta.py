@@ -115,12 +115,8 @@ def changes(*rows: tuple[int | None, str | None, bool | None]) -> pa.RecordBatch
     )
 
 
-def upsert(table: Path, **more: Any) -> DeltaSink:
-    return DeltaSink(table, mode="upsert", key="id", delete_when="gone", **more)
-
-
-def upserted(table: Path, **more: Any) -> DeltaSink:
-    return DeltaSink(table, mode="upsert", key="id", **more)
+def upsert(table: Path, delete_when: str | None = "gone", **more: Any) -> DeltaSink:
+    return DeltaSink(table, mode="upsert", key="id", delete_when=delete_when, **more)
 
 
 def values(table: Path) -> dict[int, str]:
@@ -186,7 +182,9 @@ def test_two_drivers_upsert_while_others_append(table: Path) -> None:
     stop, theirs = threading.Event(), itertools.count(1_000_000)
 
     def append() -> None:
-        while not stop.wait(1.0):  # a merge has to fit in between
+        pause_s = 1.0
+        while not stop.wait(pause_s):  # a merge has to fit in between
+            pause_s *= 1.5
             row = pa.table({"id": [next(theirs)], "v": ["theirs"]})
             while True:
                 try:
@@ -248,7 +246,7 @@ def test_an_upsert_refuses_before_the_decision_what_no_merge_takes(table: Path) 
     """delta-rs makes folders for partitions, whose names it escapes, and counts days to a year."""
     texts = ["京" * 27, "x" * 250, "京" * 28, " " * 84, "x" * 251]
     frame = numbers(1, 2, 3, 4, 5, city=texts)
-    query = OpenedSink(upserted(table, partition_by="city"), columns_of(frame))
+    query = OpenedSink(upsert(table, None, partition_by="city"), columns_of(frame))
     query.write(frame)
     query.write(frame, batch_id=1)
     assert ids(table) == [1, 2]
@@ -275,7 +273,7 @@ def test_an_upsert_refuses_days_that_no_merge_counts(kind: str, table: Path) -> 
     at = pa.array([2**62] * 6, pa.int64()).view(pa.timestamp("us", tz="UTC"))
     columns = (*COLUMNS, ("v", kind), ("at", "timestamp"))
     frame = numbers(1, 2, 3, 4, 5, 6, v=column.cast(arrow_type(kind)), at=at)
-    query = OpenedSink(upserted(table), columns)
+    query = OpenedSink(upsert(table, None), columns)
     for batch_id in range(2):
         query.write(frame, batch_id=batch_id)
         assert sorted(DeltaTable(str(table)).to_pyarrow_table()["id"].to_pylist()) == [1, 2]

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from exactum.errors import OutcomeUnknown, SettingRefused
+from exactum.errors import SettingRefused
 from exactum.lake.iceberg import IcebergSink
-from exactum.protocol.sink import Guarantee
 from tests.kit.errors import raised
 from tests.kit.lake.iceberg import Lake
 from tests.kit.lake.rest_catalog import RestCatalog, rest_catalog
@@ -72,15 +71,6 @@ def test_answers_that_are_lost(lost: str, lake: Lake, rest: RestCatalog) -> None
     OpenedSink(lake.sink(), COLUMNS).commit(permit)
     assert rest.commits == before + 1
     assert lake.ids() == [1]
-
-
-def test_a_lost_answer_at_most_once(lake: Lake, rest: RestCatalog) -> None:
-    query = OpenedSink(lake.sink(), COLUMNS, Guarantee.AT_MOST_ONCE)
-    prepared = query.prepare(numbers(1))
-    rest.lose = ["before"]
-    with pytest.raises(OutcomeUnknown):
-        query.participant.deliver(prepared)
-    assert lake.table.current_snapshot() is None
 
 
 def test_a_catalog_that_is_not_there(tmp_path: Path) -> None:

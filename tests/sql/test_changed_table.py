@@ -17,8 +17,8 @@ from exactum.protocol.sink import Guarantee
 from exactum.sql.table import Column, ColumnLimits, Kind, keeps
 from tests.kit.errors import raised
 from tests.kit.sql.sql_database import SqlDatabase
-from tests.kit.sql.sql_epochs import Columns, Incarnation, Query, narrow
-from tests.sql.test_epochs import die_before_commit, permit, rows_in
+from tests.kit.sql.sql_epochs import Columns, Query, narrow
+from tests.sql.test_epochs import permit, rows_in
 
 COLUMNS: Columns = (
     ("k", "bigint"),
@@ -61,24 +61,17 @@ def table(database: SqlDatabase) -> str:
     return database.table(TABLE.format(moment=MOMENTS[database.dialect.scheme]))
 
 
-def driver_on(database: SqlDatabase, table: str, way: str) -> Incarnation:
+def query_on(database: SqlDatabase, table: str, way: str) -> Query:
     guarantee, settings = WAYS[way]
     query = database.query(table, COLUMNS, **settings)
     query.guarantee, query.tasks = guarantee, lambda batch_id: [[batch_of(batch_id)]]
-    return query.start()
+    return query
 
 
 def alter(database: SqlDatabase, table: str, column: str, became: str) -> None:
     became = became.format(moment=MOMENTS[database.dialect.scheme])
     how = f"ALTER {column} TYPE" if database.dialect.scheme == "postgres" else f"MODIFY {column}"
     database.run(f"ALTER TABLE {table} {how} {became}")
-
-
-def run(driver: Incarnation, batch_id: int) -> None:
-    if driver.run_of.guarantee is Guarantee.EXACTLY_ONCE:
-        driver.run(batch_id)
-    else:
-        driver.deliver(batch_id)
 
 
 @pytest.mark.parametrize(
@@ -94,20 +87,20 @@ def test_a_narrower_column(
     database: SqlDatabase, table: str, way: str, column: str, became: str
 ) -> None:
     """The batch is refused, whatever its values are. A start with the column as it was goes on."""
-    driver = driver_on(database, table, way)
-    run(driver, 0)
+    driver = query_on(database, table, way).start()
+    driver.carry_out(0)
     alter(database, table, column, became)
     before = database.rows(f"SELECT * FROM {table}")
     with pytest.raises(
         EpochAborted, match=f"(?s)(column '{column}'|a column) of .*start the query"
     ):
-        run(driver, 1)
+        driver.carry_out(1)
     driver.close()
     assert database.rows(f"SELECT * FROM {table}") == before
     database.run(f"DROP TABLE {table}")
     database.run(f"CREATE TABLE {table} ({TABLE.format(moment=MOMENTS[database.dialect.scheme])})")
     again = driver.query.start()
-    run(again, 1)
+    again.carry_out(1)
     again.close()
     assert database.rows(f"SELECT money, ratio FROM {table}") == [(Decimal("1234.5678"), 1 / 3)]
     if way != "delivered":  # there a start sweeps, which this harness leaves out
@@ -122,15 +115,15 @@ def test_a_wider_column(
     database: SqlDatabase, table: str, way: str, column: str, became: str
 ) -> None:
     """The query stops once, and the next start goes on with what the column has become."""
-    driver = driver_on(database, table, way)
-    run(driver, 0)
+    driver = query_on(database, table, way).start()
+    driver.carry_out(0)
     alter(database, table, column, became)
     with pytest.raises(EpochAborted, match=f"column '{column}' of .*start the query"):
-        run(driver, 1)
+        driver.carry_out(1)
     driver.close()
     again = driver.query.start()
-    run(again, 1)
-    run(again, 2)
+    again.carry_out(1)
+    again.carry_out(2)
     again.close()
     found = database.rows(f"SELECT money, ratio, name FROM {table} ORDER BY k")
     values: list[tuple[Any, ...]] = [(Decimal("1234.5678"), 1 / 3, "name")] * 3
@@ -164,18 +157,18 @@ def test_a_table_of_which_nothing_can_be_promised_any_more(
     """The query ends with the word that a start would have, before a row is written, and goes on
     once the table is what it was.
     """
-    driver = driver_on(database, table, way)
-    run(driver, 0)
+    driver = query_on(database, table, way).start()
+    driver.carry_out(0)
     for batch_id, (change, said, back) in enumerate(NOT_KEPT[database.dialect.scheme], 1):
         before = database.rows(f"SELECT k FROM {table} ORDER BY k")
         database.run(change.format(table=table))
         with pytest.raises(SettingRefused, match=said):
-            run(driver, batch_id)
+            driver.carry_out(batch_id)
         driver.close()
         database.run(back.format(table=table))
         assert database.rows(f"SELECT k FROM {table} ORDER BY k") == before
         driver = driver.query.start()
-        run(driver, batch_id)
+        driver.carry_out(batch_id)
         found = database.rows(f"SELECT k FROM {table} ORDER BY k")
         assert found == [*before, (2**53 + 1 + batch_id,)]
     driver.close()
@@ -197,27 +190,13 @@ def finish(query: Query, allowed: CommitPermit) -> None:
         inspector.close()
 
 
-def upserts(database: SqlDatabase, table: str) -> Query:
-    """Two batches of the same four keys."""
-    query = database.query(table, mode="upsert", key=["id"])
-    query.tasks = lambda batch_id: [[narrow(OLD if batch_id == 0 else NEW)]]
-    return query
-
-
-def second_is_decided(query: Query) -> CommitPermit:
-    """The first batch is in the table, and the second one is decided and not committed."""
-    driver = query.start()
-    driver.run(0)
-    die_before_commit(driver, 1)
-    driver.close()
-    return permit(query, 1)[0]
-
-
 def test_an_upserts_key_that_is_dropped(database: SqlDatabase) -> None:
     """MySQL adds rows then; PostgreSQL refuses the statement."""
     table = database.table("id bigint, name varchar(50), CONSTRAINT only_one UNIQUE (id)")
-    query = upserts(database, table)
-    allowed = second_is_decided(query)
+    query = database.query(table, mode="upsert", key=["id"])
+    query.tasks = lambda batch_id: [[narrow(OLD if batch_id == 0 else NEW)]]
+    query.die_before_commit(0, 1)
+    allowed = permit(query, 1)
     drop = "CONSTRAINT" if database.dialect.scheme == "postgres" else "INDEX"
     database.run(f"ALTER TABLE {table} DROP {drop} only_one")
     with pytest.raises(HeuristicOutcome, match="is decided"):
@@ -230,10 +209,9 @@ def test_an_upserts_key_that_is_dropped(database: SqlDatabase) -> None:
 
 def decided_on(database: SqlDatabase, table: str, way: str) -> tuple[Query, CommitPermit]:
     """A batch is decided and not committed; its row has digits that a narrower column has not."""
-    driver = driver_on(database, table, way)
-    die_before_commit(driver, 0)
-    driver.close()
-    return driver.query, permit(driver.query, 0)[0]
+    query = query_on(database, table, way)
+    query.die_before_commit(0)
+    return query, permit(query, 0)
 
 
 WHOLE = (2**53 + 1, Decimal("1234.5678"), 123456, 1 / 3, "name")

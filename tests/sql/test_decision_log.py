@@ -16,6 +16,7 @@ from exactum.sql.files import SqlFiles, open_files
 from exactum.testing.log_contract import QUERY_ID, record
 from tests.kit.sql.losses import Losses, LossyDialect
 from tests.kit.sql.sql_database import SqlDatabase
+from tests.kit.waiting import WAIT_MAX_S
 
 
 class TestLogInADatabase:
@@ -91,7 +92,7 @@ class TestLogInADatabase:
         """
         log = self.open_log(QUERY_ID)
         log.decide(record(1))
-        self.files[-1]._timeout_s = 60.0
+        self.files[-1]._timeout_s = WAIT_MAX_S
         self.database.server.kill()
         starter = threading.Timer(0.5, self.database.server.start)
         starter.start()

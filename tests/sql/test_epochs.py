@@ -4,20 +4,20 @@ driver.
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from exactum.errors import OutcomeUnknown
 from exactum.protocol.coordinator import Coordinator
-from exactum.protocol.model import CommitPermit, Decision, DecisionRecord, Epoch, SourceOffsets
-from exactum.protocol.sink import TaskName, WriteOrder
+from exactum.protocol.model import CommitPermit, SourceOffsets
+from exactum.protocol.sink import TaskName
 from exactum.sql import session as retrying_session
 from exactum.sql.session import ServerFailure, SqlFailure
 from exactum.sql.target import Ledger
-from exactum.testing import Crash, MemoryDecisionLog, interpose
+from exactum.testing import MemoryDecisionLog, interpose
 from exactum.testing.memory import permit_of
 from tests.kit.every_call import every_call
 from tests.kit.sql.losses import Losses, lossy
@@ -37,53 +37,18 @@ def restored(database: SqlDatabase, table: str, last: int) -> None:
     database.run(f"DELETE FROM {table} WHERE id >= %s", [1000 * (last + 1)])
 
 
-def permit(query: Query, batch_id: int) -> tuple[CommitPermit, DecisionRecord]:
-    """A permit for the COMMIT that stands for a batch."""
+def permit(query: Query, batch_id: int) -> CommitPermit:
+    """For the COMMIT that stands for a batch."""
     records = MemoryDecisionLog(query.storage, query.query_id).read(batch_id)
-    standing = next(r for r in reversed(records) if r.prepared)
-    return permit_of(standing), standing
-
-
-@pytest.mark.variants(1)
-def test_a_driver_stopped_while_it_holds_an_epoch(
-    database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A driver that stops after verify and never comes back stands in nobody's way for long: its
-    session ends.
-    """
-    database.end_idle_soon(monkeypatch)
-    table = database.table()
-    query = database.query(table)
-    old = query.start()
-    prepared = old.write(WriteOrder(old.run_of, 0, 0, 1))
-    old.participant.verify(prepared)
-    new = query.start()
-    new.run(0)
-    new.close()
-    assert rows_in(database, table) == expected([0])
-    old.close()
-    assert query.staged() == []
+    return permit_of(next(r for r in reversed(records) if r.prepared))
 
 
 def decided(database: SqlDatabase, table: str) -> tuple[Query, Incarnation, CommitPermit]:
     """A query whose epoch 0 is decided and not committed."""
     query = database.query(table)
     driver = query.start()
-    die_before_commit(driver, 0)
-    return query, driver, permit(query, 0)[0]
-
-
-def die_before_commit(driver: Incarnation, batch_id: int) -> None:
-    """The batch is decided, and not committed."""
-    commit = driver.participant.commit
-
-    def dies(*_: object) -> object:
-        raise Crash("between decision and commit")
-
-    driver.participant.commit = dies  # type: ignore[method-assign, assignment]
-    with pytest.raises(Crash):
-        driver.run(batch_id)
-    driver.participant.commit = commit  # type: ignore[method-assign]
+    driver.die_before_commit(0)
+    return query, driver, permit(query, 0)
 
 
 def test_what_no_decision_names_is_swept(database: SqlDatabase) -> None:
@@ -166,43 +131,33 @@ def test_sessions_end_again_and_again_during_commits(database: SqlDatabase) -> N
     """An administrator ends sessions all along while an epoch is committed: it stands once."""
     table = database.table()
     query = database.query(table)
-    driver = query.start()
-    pauses = random.Random(7)
     for batch_id in range(3):
-        prepared = tuple(driver.write(WriteOrder(driver.run_of, batch_id, 0, batch_id + 1)))
-        driver.participant.verify(prepared)
-        record = DecisionRecord(
-            Epoch(query.query_id, batch_id),
-            1,
-            Decision.COMMIT,
-            driver.run_of.incarnation,
-            prepared,
-        )
+        driver = query.start()
+        driver.die_before_commit(batch_id)
+        allowed = permit(query, batch_id)
         report = None
         stop = threading.Event()
-        ending = threading.Thread(target=end_sessions, args=(database, pauses, stop))
+        ending = threading.Thread(target=end_sessions, args=(database, stop))
         ending.start()
         try:
-            for _ in range(200):
-                try:
-                    report = driver.participant.commit(permit_of(record), prepared)
-                    break
-                except OutcomeUnknown:
-                    continue
+            while report is None:
+                with suppress(OutcomeUnknown):
+                    report = driver.participant.commit(allowed, allowed.record.prepared)
         finally:
             stop.set()
             ending.join()
-        assert report is not None
-        assert set(report.committed) == set(prepared)
-    driver.close()
+        assert set(report.committed) == set(allowed.record.prepared)
+        driver.close()
     assert rows_in(database, table) == expected(range(3))
     assert query.staged() == []
 
 
-def end_sessions(database: SqlDatabase, pauses: random.Random, stop: threading.Event) -> None:
-    """Most pauses are shorter than a commit; some are long enough for one on a busy machine."""
-    while not stop.wait(pauses.choice([0.002, 0.004, 0.004, 0.02, 0.2])):
+def end_sessions(database: SqlDatabase, stop: threading.Event) -> None:
+    """The first pauses are shorter than a commit; in the end one is long enough on any machine."""
+    pause_s = 0.002
+    while not stop.wait(pause_s):
         database.end_sessions()
+        pause_s *= 1.1
 
 
 def test_a_server_that_is_lost_at_the_commit(

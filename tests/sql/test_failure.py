@@ -19,21 +19,6 @@ from tests.kit.sql.mysql_server import Database
 from tests.kit.sql.sql_epochs import NUMBERS
 
 
-@pytest.mark.parametrize(
-    ("code", "text", "advice"),
-    [
-        ("", 'password authentication failed for user "shop"', "Correct user, password and"),
-        ("", "Access denied for user 'shop'@'localhost' (1045)", "Correct user, password and"),
-        ("42501", "permission denied for table orders", "It needs to read and insert"),
-        ("1142", "INSERT command denied to user 'shop'", "It needs to read and insert"),
-    ],
-)
-def test_a_wrong_password_is_not_a_missing_right(code: str, text: str, advice: str) -> None:
-    error = port_error(SqlFailure(ServerFailure.DENIED, code, text), "PostgresSink('orders')")
-    assert text in str(error)
-    assert advice in str(error)
-
-
 def test_a_question_of_the_server_is_left_as_it_is() -> None:
     """As libpq asks where nobody listens."""
     failure = SqlFailure(ServerFailure.LOST, "", "Is the server accepting TCP/IP connections?")

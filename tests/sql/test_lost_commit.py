@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from exactum import PostgresSink
-from exactum.errors import CheckpointRefused, HeuristicOutcome, RowsRefused
+from exactum.errors import CheckpointRefused, HeuristicOutcome
 from exactum.sql.writer import SqlScope
 from tests.kit.errors import raised
 from tests.kit.sql.replicated import pair
@@ -23,20 +23,6 @@ from tests.kit.waiting import await_true
 from tests.sql.test_epochs import decided, restored, rows_in
 
 
-def test_a_commit_that_failed_is_carried_out_by_the_next_start(database: SqlDatabase) -> None:
-    """The user's function caught the error, and Spark has logged batch 0 as done. Nothing is there
-    that could have been lost.
-    """
-    table = database.table()
-    query, driver, _ = decided(database, table)
-    assert driver.coordinator.sweep_own(0) == 0
-    driver.close()
-    assert len(query.staged()) == 3
-    query.run(1)
-    assert rows_in(database, table) == expected([0, 1])
-    assert query.staged() == []
-
-
 def children(batch_id: int) -> list[list[pa.RecordBatch]]:
     """A row that names the one of the batch before."""
     row = {"id": batch_id, "name": "a row", "parent": batch_id - 1 if batch_id else None}
@@ -44,19 +30,14 @@ def children(batch_id: int) -> list[list[pa.RecordBatch]]:
     return [[pa.RecordBatch.from_pylist([row], schema=pa.schema(fields))]]
 
 
-def family(database: SqlDatabase) -> tuple[str, Query]:
-    table = database.table("id bigint PRIMARY KEY, name varchar(50), parent bigint")
-    database.run(f"ALTER TABLE {table} ADD FOREIGN KEY (parent) REFERENCES {table} (id)")
-    query = database.query(table)
-    query.columns, query.tasks = (*ID_AND_NAME, ("parent", "bigint")), children
-    return table, query
-
-
 def test_rows_that_refer_to_a_lost_commit(database: SqlDatabase) -> None:
     """The target refuses them as long as it lacks what they refer to. The rows are correct, and
     nobody is told to correct them.
     """
-    table, query = family(database)
+    table = database.table("id bigint PRIMARY KEY, name varchar(50), parent bigint")
+    database.run(f"ALTER TABLE {table} ADD FOREIGN KEY (parent) REFERENCES {table} (id)")
+    query = database.query(table, (*ID_AND_NAME, ("parent", "bigint")))
+    query.tasks = children
     driver = query.start()
     driver.run(0)
     driver.run(1)
@@ -66,15 +47,6 @@ def test_rows_that_refer_to_a_lost_commit(database: SqlDatabase) -> None:
         driver.run(2)
     driver.close()
     assert database.value(f"SELECT count(*) FROM {table}") == 1
-
-
-def test_rows_that_refer_to_nothing(database: SqlDatabase) -> None:
-    """Nothing was lost: they are refused as ever."""
-    _, query = family(database)
-    query.tasks = lambda batch_id: children(batch_id + 1)
-    with pytest.raises(RowsRefused, match="Correct the rows"):
-        query.run(0)
-    assert query.staged() == []
 
 
 def test_what_is_gone_in_part_is_kept_as_decided(database: SqlDatabase, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from exactum.errors import InvariantBroken, SettingRefused
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import expected
-from tests.sql.test_epochs import decided, die_before_commit, restored, rows_in
+from tests.sql.test_epochs import decided, restored, rows_in
 
 
 def alias_of(database: SqlDatabase) -> str:
@@ -22,10 +22,7 @@ def test_another_name_of_the_server_goes_on(database: SqlDatabase) -> None:
     """Its ledger knows the query."""
     table = database.table()
     query = database.query(table)
-    driver = query.start()
-    driver.run(0)
-    die_before_commit(driver, 1)
-    driver.close()
+    query.die_before_commit(0, 1)
     query.sink = lambda: database.sink(table, alias_of(database))
     query.run(1, 2)
     assert rows_in(database, table) == expected([0, 1, 2])

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
-from exactum.errors import SettingRefused
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Columns, Query
 
@@ -110,22 +108,6 @@ def test_a_null_in_the_key_is_rejected(database: SqlDatabase) -> None:
     assert database.rows(f"SELECT k, v FROM {table}") == [(1, "y")]
     assert rejection.rows.to_pylist() == [{"k": None, "v": "x", "at": 1, "gone": False}]
     assert "part of the key" in rejection.reasons[0]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"key": None}, "needs key"),
-        ({"delete_when": "k"}, "a column that is not written"),
-        ({"mode": "append"}, "mode='upsert' only"),
-    ],
-)
-def test_settings_that_contradict(
-    database: SqlDatabase, settings: dict[str, Any], message: str
-) -> None:
-    """What cannot hold is refused when the sink is made."""
-    with pytest.raises(SettingRefused, match=message):
-        query_on(database, "any", **settings).sink()
 
 
 def test_columns_that_are_not_written_keep_their_values(database: SqlDatabase) -> None:

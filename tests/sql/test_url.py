@@ -44,11 +44,6 @@ def test_the_form_of_keywords_needs_no_such_writing() -> None:
     assert "secret" not in repr(PostgresSink(text, table="orders"))
 
 
-def test_an_at_sign_in_the_password_is_said() -> None:
-    with pytest.raises(SettingRefused, match="an @ in its host or its database.*@ as %40"):
-        PostgresSink("postgresql://shop:p@secret@localhost/shop", table="orders")
-
-
 def test_libpqs_variables_say_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """As containers are often told. Messages, and what is on file, said localhost."""
     monkeypatch.setenv("PGHOST", "db-1,db-2")

@@ -4,8 +4,8 @@ read is not taken for nothing.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,6 @@ from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.python import python
 from tests.kit.query_record import damage, newest, note, on_file
-from tests.kit.waiting import WAIT_MAX_S
 
 ID = "q"
 FULL = QueryRecord(
@@ -73,15 +72,8 @@ def test_who_writes_keeps_what_others_wrote(tmp_path: Path) -> None:
     other.change(lambda now: replace(now, log_id="b"))
     one.change(lambda now: replace(now, staging="s"))
     assert (one.content.log_id, one.content.staging) == ("b", "s")
-    threads = [
-        threading.Thread(target=topic, args=(record, f"{place}-{index}"))
-        for place, record in enumerate((one, other))
-        for index in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT_MAX_S)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(topic, [one, other] * 4, map(str, range(8))))
     assert len(record_of(Folder(tmp_path), ID).content.topics) == 8
 
 
@@ -129,7 +121,6 @@ from pathlib import Path
 from msgspec.structs import replace
 from exactum.checkpoint.query_record import record_of
 from exactum.errors import Unavailable
-from exactum.storage.folder import Folder
 from exactum.storage.folder import Folder
 record = record_of(Folder(Path(sys.argv[1])), "q")
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import Counter
 from contextlib import AbstractContextManager
 from email.utils import formatdate
 from hashlib import md5
@@ -20,6 +21,8 @@ from xml.sax.saxutils import escape
 from tests.kit.serving import Answer, Asked, HttpServer, serving
 
 BUCKET = "bucket"
+ALONE_AFTER_S = 20.0
+"""Whoever looked, and met nobody: longer than a busy machine takes for several requests at once."""
 
 
 class S3Server(HttpServer):
@@ -28,6 +31,8 @@ class S3Server(HttpServer):
         self.condition = condition
         self.objects: dict[str, bytes] = {}
         self.lock = threading.Lock()
+        self._looked = threading.Condition()
+        self._looks = Counter[str]()
         self.broken = False
         self.refusal: tuple[int, str] | None = None
         """A status and one of S3's codes, answered to everything."""
@@ -77,7 +82,10 @@ class S3Server(HttpServer):
         asked = if_absent and self.condition != "ignored"
         if self.condition == "raced" and asked:
             there = key in self.objects
-            time.sleep(0.3)  # between its look and its put others come
+            with self._looked:  # between its look and its put another one looks
+                self._looks[key] += 1
+                self._looked.notify_all()
+                self._looked.wait_for(lambda: self._looks[key] > 1, ALONE_AFTER_S)
             if there:
                 return False
             asked = False

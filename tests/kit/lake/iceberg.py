@@ -15,6 +15,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 from exactum.lake.iceberg import IcebergSink
+from tests.kit.waiting import WAIT_MAX_S
 
 TABLE = "shop.orders"
 
@@ -28,11 +29,12 @@ class Lake:
     def __init__(self, folder: Path, **catalog: str) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
-        sqlite = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}"}
+        # A machine that stands still must not tell others that the file is locked.
+        uri = f"sqlite:///{folder / 'catalog.db'}?timeout={WAIT_MAX_S}"
         self.settings: Mapping[str, str] = {
             "name": "lake",
             "warehouse": f"file://{folder}",
-            **(catalog or sqlite),
+            **(catalog or {"type": "sql", "uri": uri}),
         }
         self.catalog: Catalog = load_catalog(**self.settings)
 

@@ -21,6 +21,7 @@ from pyiceberg.table import CommitTableRequest, Table
 from pyiceberg.table.sorting import SortOrder
 
 from tests.kit.serving import Asked, HttpServer, serving
+from tests.kit.waiting import WAIT_MAX_S
 
 Answer = tuple[int, Any]
 NAMESPACE = re.compile(r"/v1/namespaces/(?P<space>[^/]+)")
@@ -41,7 +42,7 @@ class RestCatalog:
     """
 
     def __init__(self, warehouse: Path) -> None:
-        uri = f"sqlite:///{warehouse / 'rest.db'}"
+        uri = f"sqlite:///{warehouse / 'rest.db'}?timeout={WAIT_MAX_S}"
         self.catalog = SqlCatalog("rest", uri=uri, warehouse=f"file://{warehouse}")
         self.uri = ""
         self.lose: list[str] = []

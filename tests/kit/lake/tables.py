@@ -8,9 +8,9 @@ import atexit
 import json
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -203,8 +203,5 @@ def refusal(kind: type[ExactumError], sink: Any, *columns: tuple[str, str]) -> s
 
 def at_once(*commits: Callable[[Any], object], permit: Any) -> None:
     """Each in a thread of its own, to its end."""
-    threads = [threading.Thread(target=commit, args=(permit,)) for commit in commits]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(commits)) as pool:
+        list(pool.map(lambda commit: commit(permit), commits))

@@ -115,7 +115,7 @@ class Database(SqlDatabase):
         self._client = None
 
     def drop_all(self) -> None:
-        for name in self.tables(""):
+        for (name,) in self.run("SHOW TABLES"):
             self.run(f"DROP TABLE `{name}`")
 
     def end_sessions(self) -> None:
@@ -132,12 +132,6 @@ class Database(SqlDatabase):
 
     def end_idle_soon(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(mysql_session, "IDLE_TRANSACTION_TIMEOUT_S", 2)
-
-    def tables(self, prefix: str) -> list[str]:
-        rows = self.run(
-            "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (self.name,)
-        )
-        return [name for (name,) in rows if name.startswith(prefix)]
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from tests.kit.servers.postgres import LocalPostgres, as_server_user, find_progr
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 STANDBY = "standby"
-TIMEOUT_S = WAIT_MAX_S
 
 
 class Pair:
@@ -72,7 +71,7 @@ def pair(folder: Path) -> Iterator[Pair]:
         source = f"{primary.url}?application_name={STANDBY}"
         program = str(find_programs() / "pg_basebackup")
         command = [program, "-d", source, "-D", str(place / "data"), "-R", "-c", "fast"]
-        subprocess.run([*as_server_user(), *command], check=True, timeout=TIMEOUT_S, cwd=place)
+        subprocess.run([*as_server_user(), *command], check=True, timeout=WAIT_MAX_S, cwd=place)
         password = place / "password"
         password.write_text(primary.password)
         if os.geteuid() == 0:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.servers.mariadb import LocalMariaDB
-from tests.kit.waiting import await_true
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 
 class MariaPair:
@@ -19,10 +19,6 @@ class MariaPair:
     def __init__(self, folder: Path) -> None:
         self.primary = LocalMariaDB(data_dir=folder / "one", settings=_settings(1))
         self.standby = LocalMariaDB(data_dir=folder / "two", settings=_settings(2))
-
-    @property
-    def url(self) -> str:
-        return self.primary.url
 
     def run(self, sql: str, server: LocalMariaDB | None = None) -> list[Any]:
         return (server or self.primary).ask(sql)
@@ -48,6 +44,7 @@ class MariaPair:
     def semi_synchronous(self, wait_point: str) -> None:
         """From here on the primary's commits wait for the standby."""
         self.run(f"SET GLOBAL rpl_semi_sync_master_wait_point = {wait_point}")
+        self.run(f"SET GLOBAL rpl_semi_sync_master_timeout = {int(1000 * WAIT_MAX_S)}")
         self.run("SET GLOBAL rpl_semi_sync_master_enabled = ON")
         self.run("SET GLOBAL rpl_semi_sync_slave_enabled = ON", self.standby)
         self.run("STOP SLAVE IO_THREAD", self.standby)

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from exactum.checkpoint.query_place import staging_at
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Completed, PreparedTransaction, SourceOffsets, new_incarnation
 from exactum.protocol.participant import judges
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, Sink, TaskName, WriteOrder
-from exactum.storage.folder import Folder
-from exactum.testing import MemoryDecisionLog, MemoryStorage
+from exactum.storage.storage import Storage
+from exactum.testing import Crash, MemoryDecisionLog, MemoryStorage
 from tests.kit.staged_files import waiting
 
 _stagings = tempfile.TemporaryDirectory(prefix="exactum-staging-")
@@ -89,8 +91,9 @@ class Query:
     staging: Path = field(default_factory=new_staging)
 
     @property
-    def storage_of_rows(self) -> Folder:
-        return Folder(str(self.staging), file_mode=0o600)
+    def storage_of_rows(self) -> Storage | None:
+        """As a query has it that was given this folder: nothing else of it is asked."""
+        return staging_at(None, self.staging)  # type: ignore[arg-type]
 
     def staged(self) -> list[Path]:
         """The files that wait; see ``staged_files.waiting``."""
@@ -112,6 +115,14 @@ class Query:
         finally:
             driver.close()
         return driver.rejections
+
+    def die_before_commit(self, *batches: int) -> None:
+        """One driver's life of these batches, of which the last one is decided and not committed."""
+        driver = self.start()
+        for batch_id in batches[:-1]:
+            driver.run(batch_id)
+        driver.die_before_commit(batches[-1])
+        driver.close()
 
     def write(self, *tasks: Rows, batch_id: int = 0) -> list[Rejection]:
         """One driver's life of one batch of these tasks; nothing of it is left. Returns what is
@@ -187,9 +198,23 @@ class Incarnation:
         self._writing.remove(writer)
         return prepared
 
-    def deliver(self, batch_id: int) -> None:
-        """One batch under a weaker guarantee."""
-        self.participant.deliver(self.write(self.order(batch_id)))  # type: ignore[attr-defined]
+    def carry_out(self, batch_id: int) -> None:
+        """One batch, under the query's own guarantee."""
+        if self.run_of.guarantee is Guarantee.EXACTLY_ONCE:
+            self.run(batch_id)
+        else:
+            self.participant.deliver(self.write(self.order(batch_id)))  # type: ignore[attr-defined]
+
+    def die_before_commit(self, batch_id: int) -> None:
+        """The batch is decided, and not committed."""
+
+        def dies(*_: object) -> object:
+            raise Crash("between decision and commit")
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(self.participant, "commit", dies)
+            with pytest.raises(Crash):
+                self.run(batch_id)
 
     def close(self) -> None:
         """What the death of the process does too: connections end, and what was open in them is

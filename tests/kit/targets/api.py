@@ -1,5 +1,5 @@
-"""A target without transactions: an HTTP server that keeps every row it is sent, and can be
-down. And the sink that sends them.
+"""A target without transactions: an HTTP server that keeps every row it is sent. And the sink that
+sends them.
 """
 
 from __future__ import annotations
@@ -7,11 +7,10 @@ from __future__ import annotations
 import json
 import threading
 import urllib.request
-from contextlib import ExitStack
 from typing import Any
 
 from exactum import WriteAheadSink
-from tests.kit.serving import Answer, Asked, HttpServer, serving
+from tests.kit.serving import Answer, Asked, HttpServer
 from tests.kit.waiting import WAIT_MAX_S
 
 
@@ -29,42 +28,19 @@ class ApiSink(WriteAheadSink):
             reply.read()
 
 
-class Api:
+class Api(HttpServer):
     """``rows`` in the order in which they came, ``keys`` likewise; a key that comes twice is not
     looked at.
     """
 
     def __init__(self) -> None:
+        super().__init__(self._answered)
         self.rows: list[dict[str, Any]] = []
         self.keys: list[str] = []
-        self.lock = threading.Lock()
-        self._port = 0
-        self._serving = ExitStack()
-        self.start()
+        self._lock = threading.Lock()
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}/rows"
-
-    def take(self, key: str, rows: list[dict[str, Any]]) -> int:
-        """The status to answer with, 0 for no answer. Called under ``lock``; another target
-        answers otherwise.
-        """
-        self.rows += rows
-        self.keys.append(key)
-        return 200
-
-    def start(self) -> None:
-        """On the same port as before."""
-        self._server = HttpServer(self._answer, self._port)
-        self._port = self._server.server_port
-        self._serving.enter_context(serving(self._server))
-
-    def _answer(self, asked: Asked) -> Answer | None:
-        with self.lock:
-            status = self.take(asked.headers["Idempotency-Key"], json.loads(asked.body))
-        return (status, {}, b"") if status else None
-
-    def stop(self) -> None:
-        """Nobody listens any more; what has come is kept."""
-        self._serving.close()
+    def _answered(self, asked: Asked) -> Answer:
+        with self._lock:
+            self.rows += json.loads(asked.body)
+            self.keys.append(asked.headers["Idempotency-Key"])
+        return 200, {}, b""

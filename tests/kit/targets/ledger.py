@@ -190,10 +190,8 @@ def check_shown(targets: Targets, expected: Iterable[Posting]) -> None:
         assert sum(amount for _, _, amount in postings) == 0
 
 
-def check_whole_transfers(targets: Targets) -> None:
-    """At any moment: no posting twice, and within a target no transfer by half (both sides are
-    of one epoch).
-    """
+def check_no_doubles(targets: Targets) -> None:
+    """At any moment."""
     for name, postings in targets.read().items():
         twice = [posting for posting, n in Counter(postings).items() if n > 1]
         assert not twice, f"{name} has postings twice: {twice[:3]}"

@@ -84,11 +84,8 @@ def test_a_key_that_is_another_one(
     one = query.start()
 
     def write(batch_id: int, row: Any) -> None:
-        if guarantee is Guarantee.EXACTLY_ONCE:
-            one.epoch(batch_id, row)
-        else:
-            query.tasks = lambda _: [[row]]
-            one.deliver(batch_id)
+        query.tasks = lambda _: [[row]]
+        one.carry_out(batch_id)
 
     write(0, one_row("first", 1, 1))
     database.run(f"ALTER TABLE t {became}")

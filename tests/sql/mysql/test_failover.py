@@ -35,7 +35,7 @@ def opened(servers: MariaPair) -> Iterator[Callable[[str], SlotLog]]:
     logs: list[SlotLog] = []
 
     def make(query_id: str) -> SlotLog:
-        logs.append(SlotLog(open_files(servers.url, query_id), query_id))
+        logs.append(SlotLog(open_files(servers.primary.url, query_id), query_id))
         return logs[-1]
 
     yield make

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,10 +87,8 @@ def test_locked_rows(database: Database, monkeypatch: pytest.MonkeyPatch) -> Non
     one = query.start()
     with database.client() as client, client.cursor() as cursor:
         cursor.execute("LOCK TABLES t WRITE")
-        began_s = time.monotonic()
         with pytest.raises((EpochAborted, Unavailable)):
             one.epoch(0, numbers(1))
-        assert time.monotonic() - began_s < 90
     one.close()
     two = query.start()
     two.epoch(0, numbers(1))
@@ -167,10 +164,10 @@ def test_the_rights_that_are_enough(database: Database) -> None:
 
 @pytest.mark.parametrize("rights", ["SELECT", "SELECT, INSERT", "CREATE, SELECT"])
 def test_missing_rights_are_refused(database: Database, rights: str) -> None:
-    """At start, naming what the server said, and never the password."""
-    with pytest.raises(SettingRefused) as caught:
+    """At start, naming what is needed; nobody is told to correct the password, nor sees it."""
+    with pytest.raises(SettingRefused, match="It needs to read and insert|Grant CREATE") as caught:
         numbers_query(database, url=limited(database, rights)).check()
-    assert "secret/pass" not in str(caught.value)
+    assert "secret/pass" not in str(caught.value) and "Correct user" not in str(caught.value)
 
 
 def limited(database: Database, rights: str) -> str:
@@ -229,6 +226,7 @@ def test_with_a_binary_log(kept_by: dict[str, str | int]) -> None:
         ({"mode": "merge"}, "mode"),
         ({"mode": "upsert"}, "key"),
         ({"order_by": ["v"]}, "order_by"),
+        ({"mode": "upsert", "key": "v", "delete_when": "v"}, "a column that is not written"),
         ({"table": ""}, "table"),
     ],
 )

@@ -29,13 +29,8 @@ def change(*rows: tuple[str, int, int | None, bool | None]) -> Any:
     )
 
 
-def upsert(database: Database, **options: Any) -> Query:
-    database.run(
-        "CREATE TABLE IF NOT EXISTS t (k varchar(20) COLLATE utf8mb4_bin PRIMARY KEY, n int, at "
-        "datetime(6), kept int NOT NULL DEFAULT 7)"
-    )
-    settings = {"mode": "upsert", "key": ["k"], "delete_when": "gone", **options}
-    return database.query("t", COLUMNS, **settings)
+def upsert(database: Database) -> Query:
+    return database.query("t", COLUMNS, mode="upsert", key=["k"], delete_when="gone")
 
 
 def found(database: Database) -> dict[str, int]:
@@ -48,7 +43,7 @@ def test_keys_are_the_tables_keys(database: Database) -> None:
         "CREATE TABLE t (k varchar(20) COLLATE utf8mb4_general_ci PRIMARY KEY, n int, at "
         "datetime(6))"
     )
-    query = upsert(database, delete_when="gone")
+    query = upsert(database)
     query.write(change(("A", 1, 0, False), ("a", 2, 0, False)))
     assert [n for _, n in database.run("SELECT k, n FROM t")] == [2]
     query.write(change(("A", 3, 0, True)), batch_id=1)

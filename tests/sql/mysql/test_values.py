@@ -38,10 +38,10 @@ def table_of(database: Database, columns: str) -> None:
     database.run(f"CREATE TABLE t ({columns}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 
 
-@pytest.fixture(params=["load data", "insert"])
-def infile(request: pytest.FixtureRequest) -> bool:
-    """Whether rows go by LOAD DATA, or by INSERT."""
-    return bool(request.param == "load data")
+@pytest.fixture(params=[True, False], ids=["load data", "insert"])
+def way(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Rows go by LOAD DATA, or by INSERT."""
+    return {"connect": {"local_infile": request.param}}
 
 
 def written(
@@ -52,15 +52,10 @@ def written(
     return database.query("t", tuple(columns), **options).write(batch)
 
 
-def by(infile: bool) -> dict[str, Any]:
-    """Rows go by LOAD DATA, or by INSERT."""
-    return {"connect": {"local_infile": infile}}
-
-
-def test_one_column_of_text(database: Database, infile: bool) -> None:
+def test_one_column_of_text(database: Database, way: dict[str, Any]) -> None:
     """A line that is one field, empty or null, is a row."""
     table_of(database, "a varchar(200), id bigint AUTO_INCREMENT PRIMARY KEY")
-    written(database, [("a", "string")], pa.array(TEXTS), **by(infile))
+    written(database, [("a", "string")], pa.array(TEXTS), **way)
     assert database.run("SELECT a FROM t ORDER BY id") == [(text,) for text in TEXTS]
 
 
@@ -73,14 +68,14 @@ def test_one_column_of_text(database: Database, infile: bool) -> None:
     ],
 )
 def test_what_only_the_server_knows(
-    database: Database, infile: bool, columns: str, bad: Any
+    database: Database, way: dict[str, Any], columns: str, bad: Any
 ) -> None:
     """A duplicate key or a CHECK stops the epoch before the decision; nothing of it is visible."""
     table_of(database, columns)
     if bad == [7]:
         database.run("INSERT INTO t VALUES (7)")
     before = database.values("t")
-    query = database.query("t", NUMBERS, **by(infile))
+    query = database.query("t", NUMBERS, **way)
     query.tasks = lambda _: [[numbers(3), numbers(*bad)]]
     with pytest.raises(RowsRefused):
         query.run(0)
@@ -89,12 +84,12 @@ def test_what_only_the_server_knows(
     assert database.values("t") == sorted([*before, 4])
 
 
-def test_json_that_is_none(database: Database, infile: bool) -> None:
+def test_json_that_is_none(database: Database, way: dict[str, Any]) -> None:
     """A CHECK that LOAD DATA LOCAL skips rows for is an error, where it is not the one of a JSON
     column.
     """
     database.run("CREATE TABLE t (v longtext CHECK (json_valid(v) AND v <> ''))")
-    query = database.query("t", [("v", "string")], **by(infile))
+    query = database.query("t", [("v", "string")], **way)
     query.tasks = lambda _: [[pa.record_batch({"v": ["{}", "{"]})]]
     with pytest.raises(RowsRefused):
         query.run(0)
@@ -145,7 +140,7 @@ def test_load_data_takes_rows_over_a_packet(database: Database, packet: int) -> 
 
 
 def test_large_batches_go_in_pieces(
-    database: Database, infile: bool, monkeypatch: pytest.MonkeyPatch
+    database: Database, way: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large batch becomes text in pieces, each row once and in its order."""
     monkeypatch.setattr(encoders, "PIECE_BYTES", 2_000)
@@ -153,7 +148,7 @@ def test_large_batches_go_in_pieces(
     sizes = [7 * n for n in range(100)] + [49_000, 60_000, 0, 5, 70_000]
     arrays = [pa.array([n // 2 for n in range(105)], pa.int32()), pa.array(range(105), pa.int32()),
               pa.array([b"\xff" * size for size in sizes])]  # fmt: skip
-    options = {"mode": "upsert", "key": "id", **by(infile)}
+    options = {"mode": "upsert", "key": "id", **way}
     columns = [("id", "int"), ("v", "int"), ("b", "binary")]
     assert written(database, columns, *arrays, **options) == []
     wanted = {n // 2: (n, sizes[n]) for n in range(105)}

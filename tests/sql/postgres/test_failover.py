@@ -150,8 +150,9 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
         ):
             patched.setattr(files, "SLOW_AFTER_S", 0.5)
             reading = pool.submit(opened().read, 1)
+            said = "waits for a synchronous standby that does not answer"
+            await_true(lambda: said in caplog.text, "that it waits is said")
             refuse_ended(reading)
-        assert "waits for a synchronous standby that does not answer" in caplog.text
     finally:
         servers.standby.resume()
     assert reading.result(WAIT_MAX_S) == (record(1),)

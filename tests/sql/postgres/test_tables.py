@@ -5,6 +5,7 @@ becomes of one that gets rules while rows are on their way to it.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -97,39 +98,43 @@ def test_tables_that_cannot_hold_the_guarantee(database: Database) -> None:
     assert database.value("SELECT to_regclass('exactum_ledger')") is None
 
 
-@pytest.mark.parametrize("delete_when", [None, "gone"])
-def test_rows_that_a_policy_hides(database: Database, delete_when: str | None) -> None:
-    """Such a row is not deleted, and the server does not say so; to upsert it is an error there."""
+@pytest.fixture
+def tenant(database: Database) -> Iterator[str]:
+    """The URL of a user whom policies bind."""
     database.run("DROP ROLE IF EXISTS tenant")
     database.run("CREATE ROLE tenant LOGIN PASSWORD 'tenant'")
     database.run("GRANT ALL ON SCHEMA public TO tenant")
+    yield database.server.url_of(database.server.database, "tenant", "tenant")
+    database.clean()
+    database.run("REVOKE ALL ON SCHEMA public FROM tenant")
+    database.run("DROP ROLE tenant")
+
+
+def keyed_table(database: Database) -> str:
+    """In which the tenant may do all."""
     table = database.table("id bigint PRIMARY KEY, name text")
     database.run(f"GRANT ALL ON {table} TO tenant")
+    return table
+
+
+DELETING = {"mode": "upsert", "key": "id", "delete_when": "gone"}
+
+
+@pytest.mark.parametrize("delete_when", [None, "gone"])
+def test_rows_that_a_policy_hides(database: Database, tenant: str, delete_when: str | None) -> None:
+    """Such a row is not deleted, and the server does not say so; to upsert it is an error there."""
+    table = keyed_table(database)
     database.run(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
     database.run(f"CREATE POLICY own ON {table} USING (name = 'mine') WITH CHECK (true)")
     database.run(f"INSERT INTO {table} VALUES (1, 'another''s')")
-    columns = (*ID_AND_NAME, ("gone", "boolean"))
-    batch = pa.RecordBatch.from_arrays(
-        [pa.array([1]), pa.array(["mine"]), pa.array([True])], names=["id", "name", "gone"]
-    )
-    query = database.query(
-        table,
-        columns if delete_when else ID_AND_NAME,
-        url=database.server.url_of(database.server.database, "tenant", "tenant"),
-        mode="upsert",
-        key="id",
-        delete_when=delete_when,
-    )
-    query.tasks = lambda _: [[batch if delete_when else batch.select(["id", "name"])]]
+    columns = (*ID_AND_NAME, ("gone", "boolean")) if delete_when else ID_AND_NAME
+    batch = pa.record_batch({"id": [1], "name": ["mine"], "gone": [True]})
+    query = database.query(table, columns, url=tenant, **{**DELETING, "delete_when": delete_when})
+    query.tasks = lambda _: [[batch.select([name for name, _ in columns])]]
     words = "row-level security .*BYPASSRLS" if delete_when else "row-level security policy"
-    try:
-        with pytest.raises(SettingRefused, match=words):
-            query.run(0)
-        assert database.rows(f"SELECT * FROM {table}") == [(1, "another's")]
-    finally:
-        database.clean()
-        database.run("REVOKE ALL ON SCHEMA public FROM tenant")
-        database.run("DROP ROLE tenant")
+    with pytest.raises(SettingRefused, match=words):
+        query.run(0)
+    assert database.rows(f"SELECT * FROM {table}") == [(1, "another's")]
 
 
 FAR = (
@@ -285,36 +290,17 @@ def test_a_rule_that_swallows_rows(database: Database) -> None:
     assert rows_in(database, table) == expected([0])
 
 
-def test_row_level_security_that_is_switched_on(database: Database) -> None:
+def test_row_level_security_that_is_switched_on(database: Database, tenant: str) -> None:
     """While a query runs that deletes: a DELETE passes over hidden rows without a word."""
-    database.run("DROP ROLE IF EXISTS keeper")
-    database.run("CREATE ROLE keeper LOGIN PASSWORD 'keeper'")
-    database.run("GRANT ALL ON SCHEMA public TO keeper")
-    table = database.table("id bigint PRIMARY KEY, name text")
-    database.run(f"GRANT ALL ON {table} TO keeper")
-
-    def rows(batch_id: int) -> pa.RecordBatch:
-        columns = [pa.array([1, 2]), pa.array(["hidden", "seen"]), pa.array([batch_id > 0] * 2)]
-        return pa.RecordBatch.from_arrays(columns, names=["id", "name", "gone"])
-
-    url = database.server.url_of(database.server.database, "keeper", "keeper")
-    query = database.query(
-        table,
-        (*ID_AND_NAME, ("gone", "boolean")),
-        url=url,
-        mode="upsert",
-        key=["id"],
-        delete_when="gone",
-    )
-    query.tasks = lambda batch_id: [[rows(batch_id)]]
+    table = keyed_table(database)
+    query = database.query(table, (*ID_AND_NAME, ("gone", "boolean")), url=tenant, **DELETING)
+    rows = {"id": [1, 2], "name": ["hidden", "seen"]}
+    query.tasks = lambda batch_id: [[pa.record_batch({**rows, "gone": [batch_id > 0] * 2})]]
     driver = query.start()
-    try:
-        driver.run(0)
-        database.run(f"CREATE POLICY own ON {table} USING (name <> 'hidden') WITH CHECK (true)")
-        database.run(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
-        with pytest.raises(SettingRefused, match="row-level security .*BYPASSRLS"):
-            driver.run(1)
-        assert rows_in(database, table) == [(1, "hidden"), (2, "seen")]
-    finally:
-        driver.close()
-        database.clean()
+    driver.run(0)
+    database.run(f"CREATE POLICY own ON {table} USING (name <> 'hidden') WITH CHECK (true)")
+    database.run(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+    with pytest.raises(SettingRefused, match="row-level security .*BYPASSRLS"):
+        driver.run(1)
+    driver.close()
+    assert rows_in(database, table) == [(1, "hidden"), (2, "seen")]

@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import SettingRefused
+from exactum.sql.postgres import rows as encoders
 from tests.kit.sql.postgres_server import Database
+from tests.kit.sql.sql_epochs import narrow
 from tests.sql.test_upsert import SCHEMA, query_on
 
 pytestmark = pytest.mark.postgres
@@ -100,3 +102,12 @@ def test_a_row_that_stays_takes_what_a_row_that_goes_had(database: Database) -> 
     only_gone = rows.slice(1).set_column(0, "k", pa.array([3]))
     query_on(database, table).write(only_gone)
     assert database.rows(f"SELECT k, v FROM {table}") == [(2, "x")]
+
+
+def test_large_batches_go_in_pieces(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row once, and in its order: the last one of a key stays."""
+    monkeypatch.setattr(encoders, "CHUNK_ROWS", 3)
+    table = database.table("id bigint PRIMARY KEY, name text")
+    rows = [(number // 2, f"row {number}") for number in range(11)]
+    assert database.query(table, mode="upsert", key="id").write(narrow(rows)) == []
+    assert sorted(database.rows(f"SELECT * FROM {table}")) == sorted(dict(rows).items())
