@@ -372,7 +372,7 @@ def test_waiting_until_it_is_ready(checkpoint: Checkpoint, monkeypatch: pytest.M
         assert (said.exit_code, "not ready within 1 s" in said.stderr) == (1, True)
         assert run_status(*command[:2]).exit_code == 0
         completes = SimpleNamespace(
-            monotonic=time.monotonic, sleep=lambda pause_s: checkpoint.spark(3, 3)
+            monotonic=time.monotonic, sleep=lambda pause_s: checkpoint.spark(3, 3, age_s=-1.0)
         )
         monkeypatch.setattr(status, "time", completes)
         assert run_status(*command, "3600").exit_code == 0
