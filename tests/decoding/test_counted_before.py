@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -126,7 +127,19 @@ def test_each_is_told_of_once(job: Job, broker: Broker, policy: str, name: str) 
         assert sum(job.seen(events.RowsSkipped).values()) == 2
 
 
-@pytest.mark.parametrize("view", ["one", "beside another"])
+def dies_once(folder: Path) -> Callable[[], None]:
+    """Kills the worker that calls it first."""
+    dies = (folder / "dies").touch
+
+    def die() -> None:
+        with suppress(FileExistsError):
+            dies(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return die
+
+
+@pytest.mark.parametrize("view", ["one", "beside another", "of a batch that is persisted"])
 def test_a_task_that_dies_behind_rows_that_are_kept(
     job: Job, broker: Broker, tmp_path: Path, view: str
 ) -> None:
@@ -135,23 +148,32 @@ def test_a_task_that_dies_behind_rows_that_are_kept(
     """
     source, out, dead = broker.topic("in", partitions=1), broker.topic("out"), broker.topic("dead")
     broker.produce(source, b"1", b"x", b"2", b"y")
-    dies = (tmp_path / "dies").touch
+    die = dies_once(tmp_path)
 
     def once(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in parts:
-            with suppress(FileExistsError):
-                dies(exist_ok=False)
-                os.kill(os.getpid(), signal.SIGKILL)
+            die()
             yield part
 
     frame = exactum.decode(
         broker.frame(job.spark, source), exactum.Json("bigint"), on_error="dead_letter"
     )
-    sinks = [broker.sink(out, rows=lambda batch: batch.mapInArrow(once, batch.schema))]
-    sinks += [broker.sink(broker.topic("all"))] if view != "one" else []
+    rows: Any = lambda batch: batch.mapInArrow(once, batch.schema)  # noqa: E731
+    if view == "of a batch that is persisted":
+        job.spark.udf.register("dies_once", lambda value: die() or value)
+        rows = exactum.Rows(columns=["dies_once(value) AS value"])
+    sinks = [broker.sink(out, rows=rows)]
+    sinks += [broker.sink(broker.topic("all"))] if view == "beside another" else []
     exact = job.exactly_once(*sinks, dead_letters=broker.sink(dead))
-    assert job.run(chosen(frame), exact) is None
-    assert not (tmp_path / "dies").unlink()
+    write = exact.for_each_batch(checkpoint=job.checkpoint)
+
+    def each(batch: DataFrame, batch_id: int) -> None:
+        write(batch.persist(), batch_id)
+        batch.unpersist()
+
+    given = each if view == "of a batch that is persisted" else exact
+    assert job.run(chosen(frame), given) is None
+    assert (tmp_path / "dies").exists()
     assert sorted(broker.values(out)) == [b"1", b"2"]
     assert sorted(broker.values(dead)) == [b"x", b"y"]
 

@@ -242,7 +242,7 @@ class EpochWrite:
             # records may be gone meanwhile.
             keeps = frame.is_cached or whole.is_cached
             if keeps:
-                keep(whole)
+                keep(frame if frame.is_cached else whole)
             written = [job.write.run(whole, order, None if keeps else batch)]
         else:
             with read_once(frame) as kept:
