@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import TopicPartition
+from kafka.errors import ConcurrentTransactionsError
 
 from exactum.errors import Unavailable
+from exactum.kafka.client import DescribeTransactionsRequest
+from exactum.kafka.failure import KafkaFailure
 from exactum.kafka.requests import BrokerRequests
-from exactum.kafka.routing import Again
+from exactum.kafka.routing import Again, Question
 from exactum.kafka.transaction import KafkaTransaction
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import open_many, opened, wait_for_rest
@@ -46,6 +49,28 @@ def test_a_deadline_counts_from_the_last_answer(broker: Broker) -> None:
             requests._router.retry(stuck, lambda: len(achieved))
     finally:
         requests.close()
+
+
+def test_a_broker_that_answers_for_one_after_the_other(broker: Broker) -> None:
+    """Each round takes longer than the deadline, and ends with one answer more: all are had."""
+    names, busy = ["a", "b", "c", "d"], ConcurrentTransactionsError.errno
+    requests = BrokerRequests(broker.servers, (), "test", deadline_ms=100)
+
+    def read(answer: Any, asked: Sequence[str]) -> Iterator[tuple[str, int, str]]:
+        time.sleep(0.12)
+        for name in asked:
+            yield name, 0 if name == asked[0] else busy, name
+
+    question = Question(
+        lambda ids: DescribeTransactionsRequest(transactional_ids=list(ids)),
+        read,
+        also_retriable=frozenset([KafkaFailure.CONCURRENT]),
+    )
+    try:
+        answers = requests._router.by_coordinator(names, question)
+    finally:
+        requests.close()
+    assert answers == {name: (0, name) for name in names}
 
 
 def test_others_are_answered_while_many_commit(broker: Broker) -> None:
