@@ -139,9 +139,29 @@ def dies_once(folder: Path) -> Callable[[], None]:
     return die
 
 
-@pytest.mark.parametrize("view", ["one", "beside another", "of a batch that is persisted"])
+def persisted_twice(batch: DataFrame) -> DataFrame:
+    """What is made of the first is kept too: the task that dies is that which keeps it."""
+    return batch.persist().selectExpr("dies_once(value) AS value").persist()
+
+
+def of_rdd(batch: DataFrame) -> DataFrame:
+    kept = batch.rdd.persist()
+    return batch.sparkSession.createDataFrame(kept, batch.schema)
+
+
+KEPT: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "by exactum, for a function": lambda batch: batch,
+    "by the user": DataFrame.persist,
+    "below what is written": lambda batch: batch.persist().where("value IS NOT NULL"),
+    "twice": persisted_twice,
+    "by a checkpoint": lambda batch: batch.localCheckpoint(eager=False),
+    "as an RDD": of_rdd,
+}
+
+
+@pytest.mark.parametrize("kept", KEPT)
 def test_a_task_that_dies_behind_rows_that_are_kept(
-    job: Job, broker: Broker, tmp_path: Path, view: str
+    job: Job, broker: Broker, tmp_path: Path, kept: str
 ) -> None:
     """Spark forgets what a task has counted that fails, and the next try reads what that one has
     kept: it decodes nothing. The bad records are in no sink.
@@ -155,24 +175,21 @@ def test_a_task_that_dies_behind_rows_that_are_kept(
             die()
             yield part
 
+    job.spark.udf.register("dies_once", lambda value: die() or value)
     frame = exactum.decode(
         broker.frame(job.spark, source), exactum.Json("bigint"), on_error="dead_letter"
     )
-    rows: Any = lambda batch: batch.mapInArrow(once, batch.schema)  # noqa: E731
-    if view == "of a batch that is persisted":
-        job.spark.udf.register("dies_once", lambda value: die() or value)
-        rows = exactum.Rows(columns=["dies_once(value) AS value"])
-    sinks = [broker.sink(out, rows=rows)]
-    sinks += [broker.sink(broker.topic("all"))] if view == "beside another" else []
-    exact = job.exactly_once(*sinks, dead_letters=broker.sink(dead))
+    rows: Any = exactum.Rows(columns=["dies_once(value) AS value"])
+    if kept == "by exactum, for a function":
+        rows = lambda batch: batch.mapInArrow(once, batch.schema)  # noqa: E731
+    exact = job.exactly_once(broker.sink(out, rows=rows), dead_letters=broker.sink(dead))
     write = exact.for_each_batch(checkpoint=job.checkpoint)
 
     def each(batch: DataFrame, batch_id: int) -> None:
-        write(batch.persist(), batch_id)
-        batch.unpersist()
+        write(KEPT[kept](batch), batch_id)
+        job.spark.catalog.clearCache()
 
-    given = each if view == "of a batch that is persisted" else exact
-    assert job.run(chosen(frame), given) is None
+    assert job.run(chosen(frame), each) is None
     assert (tmp_path / "dies").exists()
     assert sorted(broker.values(out)) == [b"1", b"2"]
     assert sorted(broker.values(dead)) == [b"x", b"y"]

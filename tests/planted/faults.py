@@ -540,9 +540,9 @@ FAULTS = (
     Fault(
         "rows are kept by a task that can fail",
         BAD_RECORD,
-        "spark/run/opened_sinks.py",
-        "                keep(kept)\n",
-        "",
+        "spark/jvm/kept.py",
+        "        rdd.count()\n",
+        "        continue\n",
         ("tests/decoding/test_counted_before.py",),
     ),
     Fault(

@@ -189,6 +189,10 @@ class ConnectJob(WriteJob):
         super().__init__(task)
         self._tag = tag
 
+    def keep(self, frame: DataFrame) -> bool:
+        """See the base class. Here nothing is counted, and the batch is never read past Spark."""
+        return False
+
     def _texts(
         self, frame: DataFrame, order: WriteOrder | None, batch: Batch | None = None
     ) -> list[str]:

@@ -33,7 +33,7 @@ from exactum.spark.query import Batch
 from exactum.spark.run.refusals import refuse_shared_targets
 from exactum.spark.write.dead_letter import DeadLetterPlan, Rejections
 from exactum.spark.write.view import SideBySide, View, read_once, refuse_other_columns, views
-from exactum.spark.write.write_job import Jobs, WriteJob, drain, errors_of_jobs
+from exactum.spark.write.write_job import Jobs, WriteJob
 from exactum.spark.write.write_task import Fingerprint, WriteTask, abort, prepare
 
 Columns = tuple[tuple[str, str], ...]
@@ -240,13 +240,11 @@ class EpochWrite:
             whole = job.frame(frame, order.batch_id)
             # Rows that the user keeps, and may have looked at, are not read from Kafka again:
             # records may be gone meanwhile.
-            keeps = frame.is_cached or whole.is_cached
-            if keeps:
-                keep(frame if frame.is_cached else whole)
-            written = [job.write.run(whole, order, None if keeps else batch)]
+            is_kept = job.write.keep(whole)
+            written = [job.write.run(whole, order, None if is_kept else batch)]
         else:
             with read_once(frame) as kept:
-                keep(kept)
+                self._jobs[0].write.keep(kept)
                 written = [
                     job.write.run(job.frame(kept, order.batch_id), order) for job in self._jobs
                 ]
@@ -254,16 +252,6 @@ class EpochWrite:
         prepared = [one for some in written for one in some.prepared]
         sinks = self._sinks
         return judged(order, prepared, sinks.participants, sinks.dead_letters, sinks.parallel)
-
-
-def keep(frame: DataFrame) -> None:
-    """Compute a frame that Spark is to keep, before there is a task that can fail behind it.
-
-    Spark drops what a failed task has counted: bad records, event times, ids of state. The task's
-    next try finds the rows kept, and counts nothing (DAGScheduler.scala, updateAccumulators).
-    """
-    with errors_of_jobs():
-        drain(frame)
 
 
 def judged(

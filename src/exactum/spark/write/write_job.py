@@ -23,6 +23,7 @@ from exactum.protocol.sink import WriteOrder
 from exactum.spark.jvm import frames
 from exactum.spark.jvm.frames import Tasks
 from exactum.spark.jvm.java_class import JvmError
+from exactum.spark.jvm.kept import Kept
 from exactum.spark.jvm.packed import PackedBatches, PackedJob
 from exactum.spark.query import Batch, Run
 from exactum.spark.settings import is_on
@@ -89,6 +90,20 @@ class WriteJob:
     def __init__(self, task: WriteTask | FingerprintTask) -> None:
         self.task = task
         self._call: tuple[list[str], Any] | None = None
+        self._kept: Kept | None = None
+
+    def keep(self, frame: DataFrame) -> bool:
+        """Compute what Spark is to keep of the frame's rows, before there is a task that can fail
+        behind it. Returns whether it keeps any. Raises as ``run``.
+
+        Spark drops what a failed task has counted: bad records, event times, ids of state. The
+        task's next try finds the rows kept, and counts nothing (DAGScheduler.scala,
+        updateAccumulators).
+        """
+        if self._kept is None:
+            self._kept = Kept(frame.sparkSession)
+        with errors_of_jobs():
+            return self._kept.compute(frame)
 
     def run(self, frame: DataFrame, order: WriteOrder, batch: Batch | None = None) -> Written:
         """Write the frame into every sink on behalf of ``order``; ``batch`` where this job alone
