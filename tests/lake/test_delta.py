@@ -149,6 +149,23 @@ def test_an_upsert_is_merged_once(table: Path) -> None:
     assert values(table) == {1: "new"}
 
 
+@pytest.mark.parametrize(
+    "rows", [[(7, None, True)], [(7, "x", False), (7, None, True)]], ids=["not there", "made here"]
+)
+def test_a_batch_of_deletes_without_effect_is_merged_once(
+    rows: list[tuple[int, str | None, bool]], table: Path
+) -> None:
+    """It has its marker all the same: what others write of its keys is not deleted later."""
+    query = OpenedSink(upsert(table), columns_of(changes((1, "a", None))))
+    query.write(changes((1, "a", False)))
+    decided = query.decide(changes(*rows), batch_id=1)
+    query.commit(decided)
+    assert query.participant.last_batch() == 1
+    write_deltalake(str(table), pa.table({"id": [7], "v": ["theirs"]}), mode="append")
+    OpenedSink(upsert(table), columns_of(changes((1, "a", None)))).commit(decided)
+    assert values(table) == {1: "a", 7: "theirs"}
+
+
 def test_an_upsert_leaves_columns_that_it_has_not(table: Path) -> None:
     new_table(table, pa.schema([("id", pa.int64()), ("v", pa.string()), ("w", pa.int64())]))
     write_deltalake(

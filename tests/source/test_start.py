@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 
 import exactum
-from exactum.errors import SettingRefused, Unavailable
+from exactum.errors import ExactumError, SettingRefused, Unavailable
 from exactum.spark.source import positions, read_kafka
 from tests.kit.errors import check_facts, raised
 from tests.kit.kafka.broker import Broker
@@ -148,6 +148,35 @@ def test_start_position(case: str, started: dict[str, Started]) -> None:
     )
     begun = f"all partitions at {why[0]}" if why[0] in ("earliest", "latest") else where
     assert seen.line == f"read_kafka: a query without a checkpoint begins with {begun}"
+
+
+@pytest.mark.parametrize(
+    ("sink", "first", "then", "begins"),
+    [
+        ("no such topic", "earliest", {0: 5, 1: 5}, 5),
+        ("no such topic", "latest", "earliest", 0),
+        ("no answer", "latest", "latest", RECORDS),
+    ],
+)
+def test_a_start_behind_one_that_failed(
+    stream: Any, topics: Any, sink: str, first: Any, then: Any, begins: int
+) -> None:
+    """Spark had planned the first micro-batch, with the position of then. That goes with a refusal,
+    which somebody mends, and stays where a start is only repeated.
+    """
+    name = topics.topic("orders", partitions=2)
+    topics.give(name, RECORDS)
+    out: Any = exactum.FileSink("/proc/none", format="json")
+    if sink == "no such topic":
+        out = exactum.KafkaSink("none", bootstrap_servers=topics.servers)
+    frame = stream.read(name, start=first).select("value")
+    with pytest.raises(ExactumError, match="none"):
+        exactum.exactly_once(out).start(frame.writeStream, checkpoint=stream.checkpoint)
+    topics.give(name, RECORDS)
+    start = {name: then} if isinstance(then, dict) else then
+    frame = stream.read(name, start=start)
+    assert stream.end(lambda: stream.start(frame, availableNow=True)) is None
+    assert stream.rows() == [(name, p, o) for p in range(2) for o in range(begins, 2 * RECORDS)]
 
 
 @pytest.mark.deep

@@ -21,6 +21,7 @@ READABLE_VERSIONS = ("v1", "v2")
 NO_OFFSET = "-"
 OFFSETS = "offsets"
 COMMITS = "commits"
+SOURCES = "sources"
 """Spark's folders below a checkpoint."""
 
 ReadText = Callable[[str], "str | None"]

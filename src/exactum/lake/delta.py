@@ -175,6 +175,7 @@ class DeltaVersion(TableVersion):
             _quoted(name): f"s.{_quoted(name)}" for name in upsert.rows.column_names if name != flag
         }
         same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in upsert.key)
+        version = self._table.version()
         with _explained(self._where):
             merger = self._table.merge(
                 upsert.rows,
@@ -187,6 +188,9 @@ class DeltaVersion(TableVersion):
                 merger = merger.when_matched_delete(deleted)
             merger = merger.when_matched_update(values)
             merger.when_not_matched_insert(values, f"NOT {deleted}").execute()
+        # A merge that changes nothing makes no version, and so no marker.
+        if marker is not None and self._table.version() == version:
+            self.append([], scope, marker)
 
     def files(self) -> Sequence[tuple[str, int]]:
         actions = pa.table(self._table.get_add_actions(flatten=True))

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
-from exactum.checkpoint.offset_log import local_folder
+from exactum.checkpoint.offset_log import OFFSETS, SOURCES, local_folder
 from exactum.checkpoint.query_place import is_object_url
 from exactum.checkpoint.retirement import refuse_retired
-from exactum.errors import EpochAborted, SettingRefused, Unavailable
+from exactum.errors import EpochAborted, Refused, SettingRefused, Unavailable
 from exactum.spark import query
 from exactum.spark.arguments import DeliverySettings
 from exactum.spark.event_log import listener
@@ -66,8 +66,9 @@ def started(
     frame: DataFrame = plain._df
     _try_place(checkpoint, frame.sparkSession)
     try:
-        newest = HadoopFiles(frame.sparkSession, checkpoint).newest
-        with open_queries.starting, state_format(frame.sparkSession, newest):
+        files = HadoopFiles(frame.sparkSession, checkpoint)
+        is_new = not files.names(OFFSETS)
+        with open_queries.starting, state_format(frame.sparkSession, files.newest):
             spark_query = (chosen if name is None else chosen.queryName(name)).start()
     except Exception as error:  # noqa: BLE001  (raised again, in our words)
         raise translated(error) from None
@@ -82,6 +83,8 @@ def started(
         reason = error if failure is None else translated(failure)
         batches.refuse(reason)
         spark_query.stop()
+        if is_new and isinstance(reason, Refused):
+            _take_back_plan(files)
         if reason is error:
             raise
         raise reason from None
@@ -104,6 +107,17 @@ def _try_place(checkpoint: str, session: Any) -> None:
         files = storage_at(checkpoint.rstrip("/"), hadoop=query.hadoop_of(session))
         files.open()
         refuse_retired(files)
+
+
+def _take_back_plan(files: HadoopFiles) -> None:
+    """Spark has planned the first micro-batch of a query that is refused, which its user mends:
+    ``start=`` and the topics count at the next start.
+
+    Where a start has only to be repeated (``Unavailable``), the plan stays: ``start="latest"`` is
+    the end as it was at the first one.
+    """
+    files.delete([f"{SOURCES}/{source}/0" for source in files.names(SOURCES)])
+    files.delete([f"{OFFSETS}/0"])
 
 
 def _planned(spark_query: StreamingQuery) -> Execution:
