@@ -149,6 +149,13 @@ def of_rdd(batch: DataFrame) -> DataFrame:
     return batch.sparkSession.createDataFrame(kept, batch.schema)
 
 
+def written_elsewhere(batch: DataFrame) -> DataFrame:
+    """By a job in which a task fails, and is tried again."""
+    kept = batch.persist()
+    kept.selectExpr("dies_once(value) AS value").write.format("noop").mode("overwrite").save()
+    return kept
+
+
 KEPT: dict[str, Callable[[DataFrame], DataFrame]] = {
     "by exactum, for a function": lambda batch: batch,
     "by the user": DataFrame.persist,
@@ -156,6 +163,7 @@ KEPT: dict[str, Callable[[DataFrame], DataFrame]] = {
     "twice": persisted_twice,
     "by a checkpoint": lambda batch: batch.localCheckpoint(eager=False),
     "as an RDD": of_rdd,
+    "for a job of the user's": written_elsewhere,
 }
 
 

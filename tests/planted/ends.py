@@ -62,6 +62,14 @@ ENDS = (
         ("tests/transactions/test_databases.py",),
     ),
     Fault(
+        "what was staged for another place is loaded here as well",
+        LOST,
+        "protocol/ends.py",
+        "    if is_placed(participant) and not participant.are_for_here(lacks):\n        return False\n",
+        "",
+        ("tests/sql/test_staging.py",),
+    ),
+    Fault(
         "another decision log is taken for the query's own",
         LOST,
         "checkpoint/query_place.py",

@@ -11,7 +11,6 @@ from tests.planted.fault import (
     ALL_ROWS,
     ANOTHER,
     AS_IT_WAS,
-    AVRO,
     BAD_RECORD,
     DRIVER,
     FORK,
@@ -39,11 +38,13 @@ from tests.planted.fault import (
     Fault,
 )
 from tests.planted.lake import LAKE
+from tests.planted.rows import ROWS
 from tests.planted.tables import TABLES
 
 FAULTS = (
     *ENDS,
     *LAKE,
+    *ROWS,
     *TABLES,
     # ---- protocol ----------------------------------------------------------------------------
     Fault(
@@ -536,45 +537,5 @@ FAULTS = (
         "    except UnicodeDecodeError:\n        return False\n",
         "    except UnicodeDecodeError:\n        return True\n",
         ("tests/values/test_values.py",),
-    ),
-    Fault(
-        "rows are kept by a task that can fail",
-        BAD_RECORD,
-        "spark/jvm/kept.py",
-        "        rdd.count()\n",
-        "        continue\n",
-        ("tests/decoding/test_counted_before.py",),
-    ),
-    Fault(
-        "a time of JSON is rounded to microseconds",
-        BAD_RECORD,
-        "formats/json_format.py",
-        "            if refuse_finer is not None and _MAY_BE_FINER.search(text):\n",
-        "            if False:\n",
-        ("tests/decoding/test_formats.py",),
-    ),
-    Fault(
-        "a float of JSON is rounded twice",
-        BAD_RECORD,
-        "formats/exact.py",
-        "    if number > Decimal(double):\n        return max(made, other)\n",
-        "    if number > Decimal(double):\n        return made\n",
-        ("tests/decoding/test_formats.py",),
-    ),
-    Fault(
-        "a time of milliseconds is read as one of microseconds",
-        AVRO,
-        "formats/avro_resolution.py",
-        "    if written != read and (written, read) not in CONVERTED:\n",
-        "    if False:\n",
-        ("tests/decoding/test_avro_pairs.py",),
-    ),
-    Fault(
-        "at least once does not look at what was decided",
-        DRIVER,
-        "spark/run/opening.py",
-        "    if is_without and delivery.guarantee is Guarantee.AT_LEAST_ONCE:\n",
-        "    if delivery.guarantee is Guarantee.AT_LEAST_ONCE:\n",
-        ("tests/spark/test_weaker_guarantees.py",),
     ),
 )

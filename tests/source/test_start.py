@@ -170,7 +170,7 @@ def test_a_start_behind_one_that_failed(
     if sink == "no such topic":
         out = exactum.KafkaSink("none", bootstrap_servers=topics.servers)
     frame = stream.read(name, start=first).select("value")
-    with pytest.raises(ExactumError, match="none"):
+    with pytest.raises(ExactumError):
         exactum.exactly_once(out).start(frame.writeStream, checkpoint=stream.checkpoint)
     topics.give(name, RECORDS)
     start = {name: then} if isinstance(then, dict) else then

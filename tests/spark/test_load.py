@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum import errors, events
-from tests.kit.errors import raised
+from tests.kit.errors import check_query_error, raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.python import python
 from tests.kit.spark.folder_sink import FolderSink, arm, disarm, rows
@@ -232,6 +232,13 @@ def test_what_can_be_no_load(
     with raised(errors.SettingRefused, "LOAD_ARGUMENT", "exactly_once"):
         weaker.write(numbers, id=ID)
     assert not (tmp_path / "a").exists() and not (tmp_path / "log").exists()
+
+
+def test_it_is_refused_in_a_micro_batch(query: Any, into: Folders) -> None:
+    """Of which it does not know the bad records."""
+    query.give(1)
+    text = query.run(lambda batch, batch_id: into("a").write(batch, id=f"{batch_id}"))
+    check_query_error(text, errors.FrameRefused, "LOAD_FRAME", "for_each_batch")
 
 
 def into_a_topic_and_files(

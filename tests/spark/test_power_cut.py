@@ -181,6 +181,28 @@ def test_offsets_that_a_power_cut_took_are_written_again(query: Any) -> None:
     assert query.values() == sorted([1, 2, 3] * 3 + [4])
 
 
+def test_other_files_are_not_taken_for_those_of_a_decided_batch(query: Any) -> None:
+    """Where the power cut took what Spark knew of them as well, it plans the batch anew, with what
+    has come since: of the same number, which is all that its offset says.
+    """
+    query.give(1)
+    query.give(2)
+    assert query.run(query.exactly_once()) is None
+    for name in ("offsets", "sources/0", "commits"):
+        for file in ("1", ".1.crc"):
+            (query.checkpoint / name / file).unlink()
+    (other,) = (query.checkpoint.parent / "input").glob("*1.json")
+    other.rename(other.with_name("came-later.json"))
+    refused = query.run(query.exactly_once())
+    check_query_error(refused, CheckpointRefused, "OFFSETS_DIFFER", "files")
+    (other.with_name("came-later.json")).rename(other)
+    for name in ("offsets", "sources/0"):
+        for file in ("1", ".1.crc"):
+            (query.checkpoint / name / file).unlink()
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1, 2]
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("name", ["commits/1", "metadata"])
 def test_what_else_a_power_cut_may_empty(query: Any, name: str) -> None:

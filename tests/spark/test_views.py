@@ -80,6 +80,27 @@ def test_a_job_for_each_function_reads_the_source_once(query: Any, tmp_path: Pat
     assert [len(rows(tmp_path / str(n))) for n in range(3)] == [9, 8, 8]
 
 
+@pytest.mark.parametrize("by", ["a view", "a function"])
+def test_a_function_that_reads_the_batch_twice(query: Any, by: str) -> None:
+    """Each row is in it once, whatever its columns are when they are computed again."""
+
+    def routed(batch: Any) -> Any:
+        return batch.where("v < 50").union(batch.where("v >= 50"))
+
+    query.give(*range(40))
+    looked_up = f.udf(lambda: secrets.randbelow(100), "long", useArrow=False).asNondeterministic()
+    if by == "a view":
+        once = query.exactly_once(FolderSink(str(query.out), rows=routed))
+    else:
+        call = query.exactly_once().for_each_batch(checkpoint=query.checkpoint)
+        once = lambda batch, batch_id: call(routed(batch), batch_id)  # noqa: E731
+    frame = {
+        "transform": lambda frame: frame.selectExpr("string(v) AS k").withColumn("v", looked_up())
+    }
+    assert query.run(once, **frame) is None
+    assert sorted(int(row["k"]) for row in rows(query.out)) == list(range(40))
+
+
 def test_views_of_rows_and_columns_share_a_job(query: Any, tmp_path: Path) -> None:
     """The batch as it is, and two views that choose and compute rows: one job, and no row is
     computed twice.

@@ -20,12 +20,14 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import LocalStore, MemoryStore, S3Store
 
-from exactum.errors import HeuristicOutcome, SettingRefused
+from exactum.errors import HeuristicOutcome, SettingRefused, Unavailable
+from exactum.storage import objects
 from exactum.storage.at import storage_at
 from exactum.storage.folder import Folder
 from exactum.storage.objects import ObjectStore
 from exactum.storage.storage import UNFINISHED, Storage
 from tests.kit.errors import raised
+from tests.kit.files.azure_server import azure_server
 from tests.kit.files.s3_server import s3_server
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -370,3 +372,26 @@ def test_what_has_its_name_is_durable_with_it(
     asked.clear()
     assert not storage.create_if_absent("record", b"another")
     assert asked[-1] == "the folder"  # who made it may have died before
+
+
+def test_a_copy_that_is_answered_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source stays until the target has its bytes, whoever asks for the copy."""
+    with azure_server(copies_take_s=0.4) as server:
+        storage = storage_at("az://files/place", server.settings)
+        for name in ("a", "b"):
+            with storage.create(name) as file:
+                file.write(name.encode() * 5_000)
+                file.finish()
+        moves = [("a", "to/a"), ("b", "to/b")]
+        with ThreadPoolExecutor(2) as drivers:
+            asked = [drivers.submit(storage.move_if_absent, moves) for _ in range(2)]
+            assert [each.result() for each in asked] == [[True, True]] * 2
+        assert server.objects == {"place/to/a": b"a" * 5_000, "place/to/b": b"b" * 5_000}
+        server.copies_take_s = WAIT_MAX_S
+        monkeypatch.setattr(objects, "COPY_PAUSES_S", (0.1,))
+        with storage.create("c") as file:
+            file.write(b"c")
+            file.finish()
+        with raised(Unavailable, "to/c"):
+            storage.move_if_absent([("c", "to/c")])
+        assert server.objects["place/c"] == b"c"

@@ -9,7 +9,9 @@ offset log for the same takes 0.5 to 6 ms and rests on internal classes of Spark
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from exactum.errors import CheckpointRefused
 from exactum.kafka.transaction import Partition
 from exactum.protocol.model import SourceOffsets
 
+_COUNTER = re.compile(r'\{"logOffset":(\d+)\}')
 READABLE_VERSIONS = ("v1", "v2")
 NO_OFFSET = "-"
 OFFSETS = "offsets"
@@ -101,11 +104,27 @@ def source_offsets(
             "restore the folder, and start again. Nothing of this batch was written.",
         )
     end = parse(text, f"{where}/{name}")
+    files = tuple(_files(read, source, offset) for source, offset in enumerate(end))
+    files = files if any(files) else ()
     if before is not None:
-        return SourceOffsets(start=before.end, end=end)
+        return SourceOffsets(before.end, end, files)
     last = read(f"offsets/{batch_id - 1}") if batch_id > 0 else None
     start = () if last is None else parse(last, f"{where}/offsets/{batch_id - 1}")
-    return SourceOffsets(start=start, end=end)
+    return SourceOffsets(start, end, files)
+
+
+def _files(read: ReadText, source: int, offset: str | None) -> str | None:
+    """Of a source of files a digest of those that its batch reads. Its offset is a counter, and is
+    the same where Spark has planned other files for it (FileStreamSourceLog.scala).
+    """
+    counter = _COUNTER.fullmatch(offset or "")
+    if counter is None:
+        return None
+    name = f"{SOURCES}/{source}/{counter[1]}"
+    text = read(name) or read(f"{name}.compact") or ""
+    entries = [json.loads(line) for line in text.splitlines()[1:]]
+    paths = sorted(one["path"] for one in entries if one["batchId"] == int(counter[1]))
+    return hashlib.sha256("\n".join(paths).encode()).hexdigest()[:16] if paths else None
 
 
 def parse(text: str, where: str) -> tuple[str | None, ...]:

@@ -29,7 +29,7 @@ from exactum.protocol.model import (
     Sighting,
     run_number,
 )
-from exactum.protocol.participant import Participant, remembers
+from exactum.protocol.participant import Participant, is_placed, remembers
 
 R = TypeVar("R")
 
@@ -239,17 +239,15 @@ def target_end(participant: Participant, earlier: Iterable[DecisionRecord]) -> T
 
 def _all_wait(participant: Participant, has: int, commits: Sequence[DecisionRecord]) -> bool:
     """Whether what its target lacks behind batch ``has`` is open, without a gap. ``commits`` are
-    the last ones.
+    the last ones. What was staged for another place may be there: the target was moved back.
     """
     if not commits or has + 1 < min(record.epoch.batch_id for record in commits):
         return False
-    lacks = {
-        p.identity
-        for record in commits
-        if record.epoch.batch_id > has
-        for p in record.of(participant.name)
-    }
-    return lacks <= {sighting.identity for sighting in participant.list_open()}
+    behind = [record for record in commits if record.epoch.batch_id > has]
+    lacks = [p for record in behind for p in record.of(participant.name)]
+    if is_placed(participant) and not participant.are_for_here(lacks):
+        return False
+    return {p.identity for p in lacks} <= {s.identity for s in participant.list_open()}
 
 
 def refuse_lost_commit(

@@ -50,16 +50,19 @@ class Epoch:
 class SourceOffsets:
     """What the micro-batch read, as Spark recorded it: one JSON text for each source, or None.
 
-    ``start`` is empty where the previous batch's offsets are no longer on record.
+    ``start`` is empty where the previous batch's offsets are no longer on record. ``files``: where
+    a source's offset is only a number, a digest of what it stands for, None of the others; empty
+    where there is no such source.
     """
 
     start: tuple[str | None, ...] = ()
     end: tuple[str | None, ...] = ()
+    files: tuple[str | None, ...] = ()
 
     def contradicts(self, other: SourceOffsets) -> bool:
         """True when the two cannot be the same batch. Unknown (empty) parts contradict nothing."""
-        ends = bool(self.end and other.end) and self.end != other.end
-        return ends or (bool(self.start and other.start) and self.start != other.start)
+        pairs = (self.start, other.start), (self.end, other.end), (self.files, other.files)
+        return any(bool(own and theirs) and own != theirs for own, theirs in pairs)
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class DecisionRecord:
             "decision": self.decision.value,
             "incarnation": self.incarnation,
             "supersedes": self.supersedes,
-            "offsets": {"start": list(self.offsets.start), "end": list(self.offsets.end)},
+            "offsets": {key: list(of) for key, of in vars(self.offsets).items()},
             "engine": self.engine,
             "prepared": [
                 {
@@ -164,9 +167,7 @@ class DecisionRecord:
                     PreparedTransaction(p["participant"], p["identity"], p["rows"], p["payload"])
                     for p in value["prepared"]
                 ),
-                offsets=SourceOffsets(
-                    tuple(value["offsets"]["start"]), tuple(value["offsets"]["end"])
-                ),
+                offsets=SourceOffsets(**{key: tuple(of) for key, of in value["offsets"].items()}),
                 supersedes=value["supersedes"],
                 engine=str(value.get("engine", "")),
             )

@@ -162,6 +162,18 @@ class Remembering(Participant, Protocol):
         """
 
 
+class Placed(Participant, Protocol):
+    """A participant whose transactions wait outside of their target, and say which one it is."""
+
+    def are_for_here(self, prepared: Sequence[PreparedTransaction]) -> bool:
+        """Whether all of these were staged for the place that the target has now."""
+
+
+def is_placed(participant: object) -> TypeGuard[Placed]:
+    """Whether it is asked for that. As ``remembers``."""
+    return hasattr(participant, "are_for_here")
+
+
 def remembers(participant: object) -> TypeGuard[Remembering]:
     """Whether it keeps a marker. By the attribute: ``isinstance`` does not see through a proxy."""
     return hasattr(participant, "last_batch")

@@ -200,4 +200,5 @@ def refuse_other_offsets(record: DecisionRecord, offsets: SourceOffsets) -> None
 def _text(offsets: SourceOffsets) -> str:
     ends = ", ".join(str(e) for e in offsets.end)
     starts = ", ".join(str(s) for s in offsets.start)
-    return f"[{starts}] to [{ends}]" if offsets.start else f"up to [{ends}]"
+    files = f" (files {offsets.files})" if any(offsets.files) else ""
+    return (f"[{starts}] to [{ends}]" if offsets.start else f"up to [{ends}]") + files

@@ -382,6 +382,10 @@ class StagedParticipant:
         self._settled = self._staging.published() if has is None else has
         return has
 
+    def are_for_here(self, prepared: Sequence[PreparedTransaction]) -> bool:
+        """See ``protocol.participant.Placed``."""
+        return bool(staged_for(prepared, self._target.at))
+
     def forget_batches(self, first: int = 0) -> None:
         self._target.forget_batches(first)
         self._settled = None
@@ -486,10 +490,8 @@ class StagedParticipant:
             raise gone(self._staging.shown(name), epoch.sizes[name], listing.sizes.get(name))
 
     def _is_gone(self, epoch: StagedEpoch) -> bool:
-        """Whether the target has not all of it, and a file is not staged any more, or only a part
-        of one. What this run has decided was whole a moment ago.
-        """
-        if self._verified is not None:
+        """Whether the target lacks some of it, and a staged file is gone, or is cut short."""
+        if self._verified is not None:  # what this run has decided was whole a moment ago
             return False
         names = missing(epoch, self._staging.listing())
         return (
@@ -526,13 +528,13 @@ class StagedParticipant:
             )
 
     def _had_before(self, epoch: StagedEpoch) -> CheckpointRefused:
-        scope = self._staging.scope
         return CheckpointRefused(
             "TARGET_AHEAD",
-            f"{self._target.shown} has batch {epoch.batch_id} of query {scope.query_id} already, "
-            "or a later one, and the decision log does not.\nCheckpoint or log are an older copy, "
-            "or two queries run on copies of one. Nothing was written.\nRestore both and the "
-            "target from the same moment, or start with a new checkpoint location.",
+            f"{self._target.shown} has batch {epoch.batch_id} of query "
+            f"{self._staging.scope.query_id} already, or a later one, and the decision log does "
+            "not.\nCheckpoint or log are an older copy, or two queries run on copies of one. "
+            "Nothing was written.\nRestore both and the target from the same moment, or start with "
+            "a new checkpoint location.",
         )
 
     def _not_published(self, permit: CommitPermit, failure: PublishFailed) -> ExactumError:

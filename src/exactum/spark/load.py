@@ -34,7 +34,7 @@ from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, WriteOrder
 from exactum.spark.arguments import DeliverySettings
 from exactum.spark.connect.server import ConnectJob
 from exactum.spark.event_log import listener
-from exactum.spark.query import hadoop_of, is_connect
+from exactum.spark.query import QUERY_AT_HAND, hadoop_of, is_connect
 from exactum.spark.run.opened_sinks import EpochWrite, OpenedSinks, check_columns
 from exactum.spark.run.refusals import refuse_within
 from exactum.spark.write.write_job import FingerprintTask, Jobs, WriteJob
@@ -117,6 +117,14 @@ def _check(settings: DeliverySettings, frame: Any, load_id: Any) -> None:
             "write() takes a DataFrame that does not stream. For one that does there is "
             "start(frame.writeStream, checkpoint=...). Nothing was written.",
         )
+    context: Any = None if is_connect(frame) else frame.sparkSession.sparkContext
+    if context is not None and context.getLocalProperty(QUERY_AT_HAND) is not None:
+        raise FrameRefused(
+            "LOAD_FRAME",
+            "write() was called in a micro-batch of a streaming query, whose bad records and state "
+            "it knows nothing of. Start the query by start(), or give for_each_batch() the "
+            "micro-batch. Nothing was written.",
+        )
     if not isinstance(load_id, str) or not load_id.strip():
         raise _refused(f"id={load_id!r} has to be a text that names these rows, and no others")
     if settings.guarantee is not Guarantee.EXACTLY_ONCE:
@@ -156,7 +164,7 @@ def _record(sinks: OpenedSinks, found: Fingerprint | None) -> str:
 
 
 def _traces(sinks: OpenedSinks) -> dict[str, dict[str, str]]:
-    return {name: dict(sink.trace) for name, sink in sinks.each}
+    return {name: {**sink.trace, "target": sink.target or ""} for name, sink in sinks.each}
 
 
 def _refuse_other_sinks(load: BatchLoad, recorded: str, sinks: OpenedSinks) -> None:

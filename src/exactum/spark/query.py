@@ -33,6 +33,8 @@ ENDING_TRIGGERS = ("AvailableNow", "OneTime")
 """How Spark's names of triggers begin with which a query ends when it has read what is there."""
 STOP_TIMEOUT_S = 10.0
 STOP_POLL_S = 0.02
+QUERY_AT_HAND = "sql.streaming.queryId"
+"""A local property of Spark's in the thread of a micro-batch."""
 HADOOP = "spark.hadoop."
 """Begins the settings of a session that are Hadoop's."""
 
@@ -44,7 +46,8 @@ class Run:
     ``session`` is that of its batches, ``checkpoint`` the resolved root as Spark prints it (a URI),
     ``retained`` how many batches Spark's own logs keep, ``first_batch_id`` the batch that it begins
     with, ``staging`` what the user gave, ``hadoop`` how the session reaches file systems (it may
-    hold secrets). ``emit`` takes its events.
+    hold secrets). ``emit`` takes its events. ``by_user``: its batches come through a function of
+    the user's.
     """
 
     query_id: str
@@ -62,6 +65,7 @@ class Run:
     emit: Listener = field(repr=False, compare=False)
     staging: str | Path | None = None
     hadoop: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    by_user: bool = False
 
     @cached_property
     def number(self) -> int:

@@ -150,6 +150,7 @@ def _run_of(execution: Execution, batch_id: int | None, settings: DeliverySettin
         emit=listener(settings.on_event),
         staging=settings.places.staging,
         hadoop=query.hadoop_of(session),
+        by_user=batch_id is not None,
     )
     last = run.last_logged_batch() if batch_id is None else None
     return run if last is None else replace(run, first_batch_id=last + 1)
@@ -211,7 +212,7 @@ class BatchFunction:
 def _find(frame: DataFrame) -> Execution:
     """The query whose micro-batch ``frame`` is."""
     session = frame.sparkSession
-    query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId")
+    query_id = session.sparkContext.getLocalProperty(query.QUERY_AT_HAND)
     execution = None if query_id is None else Execution.find(session, str(query_id))
     if execution is None:
         raise SettingRefused(

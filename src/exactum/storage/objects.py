@@ -15,6 +15,7 @@ import errno
 import io
 import re
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -49,6 +50,7 @@ UPLOAD_BUFFER_BYTES = 8 * 1024 * 1024
 UPLOADS_AT_ONCE = 4
 READ_BUFFER_BYTES = 8 * 1024 * 1024
 REQUESTS_AT_ONCE = 16
+COPY_PAUSES_S = (0.05, 0.1, 0.2, 0.5, *(1.0,) * 30)
 PROBE = "probe-"
 """Begins the name of an object that is there for a moment, when a storage is opened."""
 PROBES = 4
@@ -358,20 +360,36 @@ class ObjectStore:
                 obstore.copy(self.store, *keys, overwrite=False)
             except NotSupportedError:  # S3: the same bytes again
                 obstore.copy(self.store, *keys)
+                return True
         except FileNotFoundError:
             return self.entry(target) is not None
         except AlreadyExistsError:
+            pass
+        return self._is_copied(source, target)
+
+    def _is_copied(self, source: str, target: str) -> bool:
+        """Azure may answer before it copies: until then an empty object stands there (Copy Blob,
+        x-ms-copy-status).
+        """
+        for pause_s in (*COPY_PAUSES_S, None):
             wanted, there = self.entry(source), self.entry(target)
+            size = 0 if there is None else there.size
             # No source: the one that copied it has removed it meanwhile.
-            if wanted is not None and (there is None or there.size != wanted.size):
-                size = 0 if there is None else there.size
+            if wanted is None or size == wanted.size:
+                return True
+            if size:
                 raise HeuristicOutcome(
                     "FILE_REPLACED",
                     f"The object {target} of {self.where} has {size} bytes, and {source}, which "
                     f"belongs to a decided epoch under that very name, has {wanted.size}. "
                     "Something outside has written it: move it away and start again.",
-                ) from None
-        return True
+                )
+            if pause_s is not None:
+                time.sleep(pause_s)
+        raise Unavailable(
+            f"The object store {self.where} was asked to copy {source} to {target}, which is empty "
+            "still. Start the query again: the rows are kept. If it stays empty, delete it."
+        )
 
 
 class _Upload(NewFile):

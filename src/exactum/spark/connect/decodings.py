@@ -106,6 +106,8 @@ def decodings_in(plan: Any) -> tuple[DecodingPlan, ...]:
 class PlainReads(BadRecords):
     """Those of one run of one query."""
 
+    count_once = True
+
     def __init__(self, run: Run, decodings: tuple[DecodingPlan, ...], jobs: Jobs) -> None:
         """
         Raises:
@@ -131,7 +133,13 @@ class PlainReads(BadRecords):
         self._batch = batch
 
     def write(
-        self, frame: DataFrame, order: WriteOrder, name: str, plan: DeadLetterPlan
+        self,
+        frame: DataFrame,
+        order: WriteOrder,
+        name: str,
+        plan: DeadLetterPlan,
+        *,
+        miscounted: bool = False,
     ) -> list[PreparedTransaction]:
         """See the base class."""
         prepared: list[PreparedTransaction] = []

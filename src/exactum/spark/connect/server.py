@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -189,9 +190,10 @@ class ConnectJob(WriteJob):
         super().__init__(task)
         self._tag = tag
 
-    def keep(self, frame: DataFrame) -> bool:
-        """See the base class. Here nothing is counted, and the batch is never read past Spark."""
-        return False
+    @contextmanager
+    def reading_once(self, frame: DataFrame) -> Iterator[bool]:
+        """See the base class. Here nothing is counted, and no function reads a batch twice."""
+        yield False
 
     def _texts(
         self, frame: DataFrame, order: WriteOrder | None, batch: Batch | None = None

@@ -102,10 +102,16 @@ class BadRecords(EpochListener):
         return False
 
     def write(
-        self, frame: DataFrame, order: WriteOrder, name: str, plan: DeadLetterPlan
+        self,
+        frame: DataFrame,
+        order: WriteOrder,
+        name: str,
+        plan: DeadLetterPlan,
+        *,
+        miscounted: bool = False,
     ) -> list[PreparedTransaction]:
         """Write the epoch's bad records to its dead letters (participant ``name``), after its other
-        rows were written.
+        rows were written. ``miscounted``: Spark may have counted too few.
 
         Raises:
             EpochAborted: fewer, or other, records are bad than were before; and as
@@ -164,13 +170,19 @@ class CountedBadRecords(BadRecords):
             self._run.emit(events.RowsDeadLettered(*about, self._lettered))
 
     def write(
-        self, frame: DataFrame, order: WriteOrder, name: str, plan: DeadLetterPlan
+        self,
+        frame: DataFrame,
+        order: WriteOrder,
+        name: str,
+        plan: DeadLetterPlan,
+        *,
+        miscounted: bool = False,
     ) -> list[PreparedTransaction]:
         """See the base class."""
         counted = self._bad(Policy.DEAD_LETTER)
         prepared: list[PreparedTransaction] = []
         execution = self._run.execution
-        some = {metric: count for metric, count in counted.items() if count.counted.number}
+        some = {m: count for m, count in counted.items() if count.counted.number or miscounted}
         for metric, decoded in execution.metrics_named(METRIC_PREFIX) if some else ():
             # A frame that is used twice comes twice. Spark keeps the first stream's count, and this
             # is its plan.

@@ -64,8 +64,11 @@ class StateOperator:
 
     # ---- checkpoint format 2 -----------------------------------------------------------------
 
-    def checkpoint_info(self) -> Any:
-        return self._node.getStateStoreCheckpointInfo()
+    def computed(self) -> Any:
+        """A list of what each task has said of the state that it left, in the order in which the
+        tasks ended.
+        """
+        return self._node.checkpointInfoAccumulator().value()
 
     def put_checkpoint_ids(self, session: SparkSession, ids: Iterable[list[str]]) -> None:
         """Put each partition's ids of its stores' next version into the accumulator from which
@@ -157,11 +160,17 @@ class BatchPlan:
         return [StateOperator(node) for node in nodes]
 
     def ids_of(self, operator: StateOperator) -> list[list[str]]:
-        """The ids that tasks gave to the versions of their stores, of each partition, in order. One
-        call of the JVM, however many there are.
+        """The ids that tasks gave to the versions of their stores, of each partition, in order:
+        those of the last computation, to which what was written belongs. Where there were several,
+        Spark would go on with the first (statefulOperators.scala, getStateStoreCheckpointInfo): it
+        is given the last one. Two calls of the JVM, however many ids there are.
         """
-        infos = json.loads(self._mapper.writeValueAsString(operator.checkpoint_info()))
-        return [info["stateStoreCkptId"] for info in infos]
+        said = json.loads(self._mapper.writeValueAsString(operator.computed()))
+        last = {info["partitionId"]: info["stateStoreCkptId"] for info in said}
+        ids = [last[partition] for partition in sorted(last)]
+        if len(said) > len(ids) == operator.partitions():
+            operator.put_checkpoint_ids(self._session, ids)
+        return ids
 
     @cached_property
     def _mapper(self) -> Any:

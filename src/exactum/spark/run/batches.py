@@ -107,6 +107,7 @@ class EpochRunner:
             self._jobs,
             hashed=decides and self._standing_epochs.has_state(),
             count_once=self._bad_records.count_once,
+            by_user=self.run.by_user,
         )
 
     def batch(self, frame: DataFrame, batch_id: int) -> Completed:
@@ -128,7 +129,11 @@ class EpochRunner:
                 if self._sinks.dead_letters is not None:
                     prepared.extend(
                         self._bad_records.write(
-                            frame, order, DEAD_LETTERS, self._sinks.dead_letters
+                            frame,
+                            order,
+                            DEAD_LETTERS,
+                            self._sinks.dead_letters,
+                            miscounted=self._write.is_kept,
                         )
                     )
             return prepared

@@ -5,8 +5,9 @@ of it: by an epoch of a query as by a batch load.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -33,7 +34,7 @@ from exactum.spark.query import Batch
 from exactum.spark.run.refusals import refuse_shared_targets
 from exactum.spark.write.dead_letter import DeadLetterPlan, Rejections
 from exactum.spark.write.view import SideBySide, View, read_once, refuse_other_columns, views
-from exactum.spark.write.write_job import Jobs, WriteJob
+from exactum.spark.write.write_job import Jobs, WriteJob, compute
 from exactum.spark.write.write_task import Fingerprint, WriteTask, abort, prepare
 
 Columns = tuple[tuple[str, str], ...]
@@ -195,10 +196,12 @@ class EpochWrite:
     declare what they see of it, and one for each function of ``rows=``.
 
     ``count_once``: the rows of a batch are computed once, whatever a function does with them.
+    ``by_user``: the batch comes through a function of the user's.
     ``hashed``: its fingerprint is asked for. It is had where a sink sees the whole batch, as which
     the first view comes: what ``rows`` makes of it may be another thing each time.
 
     ``fingerprint`` is that of the frame that was written last; None: of none, or it is not known.
+    ``is_kept``: the user keeps rows of it, so that Spark may have counted too few.
     """
 
     def __init__(
@@ -209,13 +212,16 @@ class EpochWrite:
         *,
         hashed: bool,
         count_once: bool = False,
+        by_user: bool = False,
     ) -> None:
         self.fingerprint: Fingerprint | None = None
+        self.is_kept = False
         self._sinks = sinks
         seen = views(sinks.targets.sinks)
         declared = tuple(view for view in seen if view.is_declared)
         others = [(view,) for view in seen if not view.is_declared]
         self._count_once = count_once and bool(others)
+        self._by_user = by_user or bool(others)
         self._jobs: list[_ViewJob] = []
         for some in filter(None, [declared, *others]):
             places = tuple(place for place, view in enumerate(some) for _ in view.sinks)
@@ -238,13 +244,14 @@ class EpochWrite:
         if len(self._jobs) == 1 and not self._count_once:
             (job,) = self._jobs
             whole = job.frame(frame, order.batch_id)
-            # Rows that the user keeps, and may have looked at, are not read from Kafka again:
-            # records may be gone meanwhile.
-            is_kept = job.write.keep(whole)
-            written = [job.write.run(whole, order, None if is_kept else batch)]
+            with self._reading_once(whole):
+                # Rows that the user keeps, and may have looked at, are not read from Kafka again:
+                # records may be gone meanwhile.
+                written = [job.write.run(whole, order, None if self.is_kept else batch)]
         else:
-            with read_once(frame) as kept:
-                self._jobs[0].write.keep(kept)
+            with self._reading_once(frame), read_once(frame) as kept:
+                if batch is not None:
+                    compute(kept)
                 written = [
                     job.write.run(job.frame(kept, order.batch_id), order) for job in self._jobs
                 ]
@@ -252,6 +259,14 @@ class EpochWrite:
         prepared = [one for some in written for one in some.prepared]
         sinks = self._sinks
         return judged(order, prepared, sinks.participants, sinks.dead_letters, sinks.parallel)
+
+    @contextmanager
+    def _reading_once(self, frame: DataFrame) -> Iterator[None]:
+        if not self._by_user:
+            yield
+            return
+        with self._jobs[0].write.reading_once(frame) as self.is_kept:
+            yield
 
 
 def judged(

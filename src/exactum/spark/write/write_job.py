@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,15 +21,16 @@ from exactum.errors import EpochAborted, ExactumError
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.jvm import frames
+from exactum.spark.jvm.batch_reads import reads_of
 from exactum.spark.jvm.frames import Tasks
 from exactum.spark.jvm.java_class import JvmError
-from exactum.spark.jvm.kept import Kept
 from exactum.spark.jvm.packed import PackedBatches, PackedJob
 from exactum.spark.query import Batch, Run
 from exactum.spark.settings import is_on
 from exactum.spark.write.failure import carried_by, is_of_task
 from exactum.spark.write.packed_records import Layout, UnpackedTask
 from exactum.spark.write.small_epoch import SmallEpochs
+from exactum.spark.write.view import read_once
 from exactum.spark.write.write_task import (
     ORDER_PROPERTY,
     Fingerprint,
@@ -90,20 +91,23 @@ class WriteJob:
     def __init__(self, task: WriteTask | FingerprintTask) -> None:
         self.task = task
         self._call: tuple[list[str], Any] | None = None
-        self._kept: Kept | None = None
 
-    def keep(self, frame: DataFrame) -> bool:
-        """Compute what Spark is to keep of the frame's rows, before there is a task that can fail
-        behind it. Returns whether it keeps any. Raises as ``run``.
+    @contextmanager
+    def reading_once(self, frame: DataFrame) -> Iterator[bool]:
+        """While it lasts, a batch that ``frame``, made by code of the user's, reads several times
+        is kept: computed again it could be another one. Yields whether others keep rows of it.
+        Raises as ``run``.
 
-        Spark drops what a failed task has counted: bad records, event times, ids of state. The
-        task's next try finds the rows kept, and counts nothing (DAGScheduler.scala,
+        Spark drops what a task has counted that fails: bad records, event times. Its next try, or
+        the next job, finds the rows that it has kept, and counts nothing (DAGScheduler.scala,
         updateAccumulators).
         """
-        if self._kept is None:
-            self._kept = Kept(frame.sparkSession)
         with errors_of_jobs():
-            return self._kept.compute(frame)
+            reads = reads_of(frame)
+        with ExitStack() as kept:
+            for repeated in reads.repeated:
+                compute(kept.enter_context(read_once(repeated)))
+            yield reads.is_kept
 
     def run(self, frame: DataFrame, order: WriteOrder, batch: Batch | None = None) -> Written:
         """Write the frame into every sink on behalf of ``order``; ``batch`` where this job alone
@@ -223,6 +227,14 @@ def drain(frame: DataFrame) -> None:
     """
     with _errors_of_drains():
         frame.write.format("noop").mode("overwrite").save()
+
+
+def compute(kept: DataFrame) -> None:
+    """Compute what Spark is to keep, before there is a task that can fail behind it. Raises as
+    ``WriteJob.run``.
+    """
+    with errors_of_jobs():
+        drain(kept)
 
 
 @contextmanager
