@@ -39,6 +39,7 @@ from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 LETTERS = 6
+TIMES_MS = 1_700_000_000_000
 
 
 class World:
@@ -52,13 +53,18 @@ class World:
         self.folder = folder
         self.refused = [(n, f"k{n}") for n in [*range(LETTERS - 1), LETTERS - 2]]
         """Offsets and keys of the records that a batch puts aside."""
+        self.given = 0
+        self.knows_times = True
         for number in range(LETTERS):
             self.give(f"original {number}", f"k{number}")
 
     def give(self, value: str, key: str, headers: Any = None) -> None:
         """One more record of the input topic."""
         producer = producer_to(self.broker.servers)
-        producer.produce(self.source, value, key, partition=0, headers=headers)
+        self.given += 1
+        producer.produce(
+            self.source, value, key, 0, headers=headers, timestamp=TIMES_MS + self.given
+        )
         assert producer.flush(WAIT_MAX_S) == 0
 
     def query(self, sink: Callable[[], Sink]) -> RecordedQuery:
@@ -82,6 +88,7 @@ class World:
     def rejected(self, columns: Sequence[tuple[str, str]]) -> Any:
         """Letters as a task makes them; two are of one record, and one of no record that is known."""
         numbers = [number for number, _ in self.refused]
+        times_ms = {each.offset: each.at_ms for each in self.messages(self.source)}
         rows = pa.record_batch(
             {
                 "key": [key for _, key in self.refused],
@@ -89,8 +96,10 @@ class World:
                 "topic": [self.source] * len(numbers),
                 "partition": pa.array([0] * len(numbers), pa.int32()),
                 "offset": pa.array(numbers, pa.int64()),
+                "timestamp": pa.array([times_ms[n] for n in numbers], pa.timestamp("ms")),
             }
         )
+        rows = rows if self.knows_times else rows.drop_columns(["timestamp"])
         reasons = tuple(f"row {n} of 'k{n}' is too long for column 'name'" for n in numbers)
         return dead_letters(Rejection(rows, reasons), "table", [name for name, _ in columns])
 
@@ -207,10 +216,12 @@ def test_a_record_goes_back_with_its_headers(world: World) -> None:
         query.run([again])
 
 
-def test_topics_that_were_made_anew(world: World) -> None:
+@pytest.mark.parametrize("knows_times", [True, False])
+def test_topics_that_were_made_anew(world: World, knows_times: bool) -> None:
     """Letters at the places of others that were sent are not taken for them; records at the places
     of others that were refused are not sent for them.
     """
+    world.knows_times = knows_times
     query = world.in_kafka()
     replayed(query, "--to", world.target)
     world.broker.made_anew(world.letters, 2)
@@ -218,7 +229,7 @@ def test_topics_that_were_made_anew(world: World) -> None:
     assert [letter["replayed_to"] for letter in listed(query)] == [None] * LETTERS
     world.broker.made_anew(world.source)
     for number in range(LETTERS):
-        world.give("innocent", f"other {number}")
+        world.give("innocent", f"k{number}")
     assert "is gone, or is another one" in replayed(query, "--to-source", status=1)
     assert len(world.read(world.source)) == LETTERS
 

@@ -10,10 +10,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from email.message import Message
+from http.client import IncompleteRead, RemoteDisconnected
 from socket import gaierror
+from ssl import SSLEOFError
 from typing import Any
 from urllib.error import HTTPError, URLError
 from zoneinfo import ZoneInfo
@@ -281,6 +284,25 @@ def test_a_function_of_the_user() -> None:
     assert "1E-999999999 does not fit decimal(10,2)" in reason(money, b"1e-999999999")
 
 
+Item = msgspec.defstruct(
+    "Item", [("unit_price", int), ("how_many", int, 1)], rename="camel", omit_defaults=True
+)
+
+
+@dataclass
+class Order:
+    items: list[Any]
+
+
+@pytest.mark.parametrize("wrap", [lambda items: {"items": items}, Order])
+def test_an_object_has_its_attributes(wrap: Callable[[Any], Any]) -> None:
+    """Not the names that it is encoded by, nor without its defaults."""
+    given = Function(
+        lambda data: wrap([Item(int(data))]), "items array<struct<unit_price int, how_many int>>"
+    )
+    assert decoded(given, [b"7"]) == ([{"items": [{"unit_price": 7, "how_many": 1}]}], {})
+
+
 def by_a_client() -> Exception:
     """As requests does: an OSError of its own, around the one of the network."""
     try:
@@ -290,6 +312,13 @@ def by_a_client() -> Exception:
             raise OSError("Max retries exceeded")  # noqa: B904
     except OSError as error:
         return error
+
+
+def by_a_library() -> Exception:
+    """Whose error is no OSError, and names what caused it."""
+    error = RuntimeError("look-up failed")
+    error.__cause__ = ConnectionResetError("the service hung up")
+    return error
 
 
 def by_requests(status: int) -> Exception:
@@ -314,6 +343,10 @@ def by_requests(status: int) -> Exception:
         (lambda: OSError(errno.ENETUNREACH, "Network is unreachable"), "is unreachable"),
         (lambda: FutureTimeoutError("of a pool"), "of a pool"),
         (by_a_client, "Max retries exceeded"),
+        (lambda: IncompleteRead(b"1", 9), "IncompleteRead"),
+        (lambda: RemoteDisconnected("closed"), "closed"),
+        (lambda: SSLEOFError(8, "EOF occurred"), "EOF occurred"),
+        (by_a_library, "look-up failed"),
         (lambda: HTTPError("http://x", 503, "Unavailable", Message(), None), "503"),
         (lambda: HTTPError("http://x", 429, "Too Many Requests", Message(), None), "429"),
         (lambda: by_requests(503), "503 Server Error"),
@@ -340,6 +373,9 @@ def test_errors_of_a_function_that_are_of_the_record() -> None:
     no = raising(lambda: HTTPError("http://x", 404, "Not Found", Message(), None))
     assert "Not Found" in reason(no, b"1")
     assert "404 Client Error" in reason(raising(lambda: by_requests(404)), b"1")
+    after_another_answer = ValueError("no such unit")
+    after_another_answer.__context__ = ConnectionResetError("the first service hung up")
+    assert "no such unit" in reason(raising(lambda: after_another_answer), b"1")
     missing = raising(lambda: FileNotFoundError(errno.ENOENT, "No such file"))
     assert "No such file" in reason(missing, b"1")
 

@@ -208,6 +208,17 @@ def test_a_registry_that_is_down_is_no_bad_record(registry: Registry) -> None:
     assert "secret" not in f"{refused.value}{gone.value}{Avro(registry=quick)!r}"
 
 
+def test_bytes_alone_have_no_length(registry: Registry) -> None:
+    """As Confluent's serializers write them. A union of them is written as Avro says."""
+    number = registry.register("s", '"bytes"')
+    values = [b"", b"\x00", b"\x02A", b"\x06abc", bytes(range(256))]
+    of_bytes = Avro('"bytes"', registry=registry.url)
+    assert decoded(of_bytes, [framed(number) + value for value in values]) == (values, {})
+    union = registry.register("u", '["null", "bytes"]')
+    of_union = Avro('["null", "bytes"]', registry=registry.url)
+    assert decoded(of_union, [framed(union) + b"\x02\x02A"]) == ([b"A"], {})
+
+
 @pytest.mark.parametrize(
     ("status", "body"),
     [

@@ -10,8 +10,10 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import dataset
 
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.files.sink import FileSink
@@ -214,3 +216,21 @@ def test_good_rows_stand_beside_bad_ones_of_a_later_batch(tmp_path: Path) -> Non
     prepared = [task.prepare()]
     opened.commit(opened.permit(prepared))
     assert [i for (i,) in duck(tmp_path, "id")] == [3, 5, 5]
+
+
+def test_rows_with_nan_are_found_by_a_filter(tmp_path: Path) -> None:
+    """Readers skip what a file's statistics exclude, and Arrow's are without NaN."""
+    nan = float("nan")
+    columns = (("x", "double"), ("s", "struct<x:double,id:bigint>"), ("id", "bigint"))
+    rows = [{"x": x, "s": {"x": x, "id": n}, "id": n} for n, x in enumerate((1.0, 1.0, nan))]
+    kinds = {"x": pa.float64(), "s": pa.struct({"x": pa.float64(), "id": pa.int64()})}
+    schema = pa.schema([*kinds.items(), ("id", pa.int64())])
+    OpenedSink(FileSink(tmp_path), columns).write(pa.RecordBatch.from_pylist(rows, schema))
+    (file,) = tmp_path.glob("*.parquet")
+    table = dataset.dataset([str(file)])
+    for x in (pc.field("x"), pc.field("s", "x")):
+        for found in (x != 1.0, pc.is_nan(x), ~(x <= 1.0)):
+            assert table.to_table(filter=found)["id"].to_pylist() == [2]
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    counted = [group.column(n).path_in_schema for n in range(4) if group.column(n).is_stats_set]
+    assert counted == ["s.id", "id"]

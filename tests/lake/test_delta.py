@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -59,6 +60,13 @@ def test_statistics_of_files(table: Path) -> None:
     assert sorted((a["num_records"], a["min.id"], a["max.id"], a["null_count.id"]) for a in adds) == [
         (1, 1, 1, 0), (1, 2, 2, 0), (1, 3, 3, 0), (1, 4, 4, 0),
     ]  # fmt: skip
+
+
+def test_readers_find_nulls_of_a_column_that_the_frame_has_not(table: Path) -> None:
+    new_table(table, pa.schema([("id", pa.int64()), ("n", pa.int64())]))
+    OpenedSink(DeltaSink(table), COLUMNS).write(numbers(1, 2))
+    nulls = DeltaTable(str(table)).to_pyarrow_dataset().to_table(filter=pc.field("n").is_null())
+    assert sorted(nulls["id"].to_pylist()) == [1, 2]
 
 
 def test_the_empty_text_is_no_partition(table: Path) -> None:

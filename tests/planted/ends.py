@@ -67,7 +67,7 @@ ENDS = (
         "protocol/ends.py",
         "    if is_placed(participant) and not participant.are_for_here(lacks):\n        return False\n",
         "",
-        ("tests/sql/test_staging.py",),
+        ("tests/sql/postgres/test_moved.py",),
     ),
     Fault(
         "another decision log is taken for the query's own",

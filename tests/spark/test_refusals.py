@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from exactum import errors, events
 from exactum.checkpoint.query_place import open_log
+from exactum.protocol.sink import Guarantee
 from exactum.spark.connect.decodings import DecodingPlan, PlainReads
 from exactum.spark.connect.server import ConnectJob, ConnectRun
 from exactum.spark.live import RunningSource
-from exactum.spark.run.refusals import refuse_unsafe
+from exactum.spark.run.refusals import refuse_repeated_stages, refuse_unsafe
 from tests.kit.errors import check_query_error, raised
 from tests.kit.spark.folder_sink import arm, await_struck
 from tests.kit.spark.run_begin import run_at
@@ -44,6 +47,16 @@ def test_async_progress_tracking(query: Any) -> None:
         )
     assert not query.spark.streams.active
     assert query.values() == []
+
+
+def test_at_most_once_on_a_cluster_asks_the_application(spark: SparkSession) -> None:
+    """A session that was there already has the setting, and Spark's scheduler has not."""
+    key = "spark.stage.maxConsecutiveAttempts"
+    session = SimpleNamespace(conf={key: "1"}, sparkContext=spark.sparkContext)
+    facts: dict[str, Any] = {"session": session, "guarantee": Guarantee.AT_MOST_ONCE}
+    refuse_repeated_stages(run_at("checkpoint", **facts))
+    with raised(errors.SettingRefused, "AT_MOST_ONCE_CLUSTER", f"{key}=1"):
+        refuse_repeated_stages(run_at("checkpoint", master="spark://host:7077", **facts))
 
 
 @pytest.mark.parametrize("trigger", ["ContinuousTrigger(1000)", "RealTimeTrigger(300000)"])

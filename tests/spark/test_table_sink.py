@@ -144,6 +144,16 @@ def test_no_setting_of_the_session_changes_what_is_staged(
     assert came == [date(1500, 1, 1)]
 
 
+def test_an_instant_is_one_whatever_the_word_means(spark: SparkSession, tmp_path: Path) -> None:
+    """A session may take every timestamp for one without a zone."""
+    kinds: list[list[tuple[str, str]]] = []
+    sink = exactum.SparkTableSink(lambda frame, _: kinds.append(frame.dtypes), name="table")
+    rows = pa.record_batch({"at": pa.array([0], pa.timestamp("us", "UTC"))})
+    with configured(spark, {"spark.sql.timestampType": "TIMESTAMP_NTZ"}):
+        OpenedSink(sink, [("at", "timestamp")], staging=Folder(tmp_path)).write(rows)
+    assert kinds == [[("at", "timestamp")]]
+
+
 def test_what_cannot_be_a_sink_is_refused_at_once() -> None:
     for wrong in ({"write": "x"}, {"name": ""}, {"name": 5}, {"last_version": 5}):
         given: dict[str, Any] = {"write": print, "name": "table", **wrong}

@@ -145,7 +145,7 @@ class TwoPhaseWriter:
     def _sink(self) -> TwoPhaseCommitSink[Any]:
         """This task's copy of the user's sink, connected."""
         if self._connected is None:
-            mine = copy.copy(self._template)
+            mine = copy.deepcopy(self._template)
             mine.connect()
             self._connected = mine
         return self._connected
@@ -197,7 +197,7 @@ class TwoPhaseParticipant:
         self._run = run
         self._scope = scope
         self._lost: dict[str, str] = {}  # identity -> what the target said
-        self._sink = copy.copy(template)
+        self._sink = copy.deepcopy(template)
         with self._failing(Unavailable, "could not connect", "Start again."):
             self._sink.connect()
         self._connected = True

@@ -46,7 +46,8 @@ from exactum.protocol.sink import (
     Scope,
 )
 from exactum.sinks.frames import FrameReader, packed, unpacked
-from exactum.sinks.staged import NotedTarget, Published, StagedEpoch, StagedPart, StagedParticipant
+from exactum.sinks.noted_target import NotedTarget
+from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedParticipant
 from exactum.sinks.staging import TRACE, StagedName, Staging, reach_staging, staging_of, wanted
 from exactum.sinks.writer import StagedWriters, TaskFiles, TaskRows
 from exactum.storage.storage import Storage

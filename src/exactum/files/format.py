@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from gzip import GzipFile
 from typing import Any, Protocol
@@ -126,6 +126,24 @@ class FileFormat:
         return dict(self.options)[name]
 
 
+def _counted(schema: pa.Schema) -> list[str]:
+    """The columns that get statistics, as paths. Of floats Arrow notes the least and the greatest
+    without NaN, and readers who ask for more than the greatest leave the rows with NaN out.
+    """
+    paths: dict[bool, set[str]] = {True: set(), False: set()}
+
+    def add(fields: Iterable[pa.Field], above: str) -> None:
+        for field in fields:
+            path = f"{above}{field.name}"
+            if pa.types.is_struct(field.type):
+                add(field.type, f"{path}.")
+            elif not pa.types.is_nested(field.type):
+                paths[pa.types.is_floating(field.type)].add(path)
+
+    add(schema, "")
+    return sorted(paths[False] - paths[True])
+
+
 class ParquetEncoder:
     """One row group for each table that is written."""
 
@@ -134,7 +152,12 @@ class ParquetEncoder:
         # Without Arrow's own schema beside Parquet's: an instant's type has the name of Spark's
         # session time zone there, and pandas refuses what Python does not know, such as GMT+2.
         self._writer = pq.ParquetWriter(
-            stream, schema, compression=codec, compression_level=level, store_schema=False
+            stream,
+            schema,
+            compression=codec,
+            compression_level=level,
+            store_schema=False,
+            write_statistics=_counted(schema),
         )
 
     def write(self, table: pa.Table) -> None:

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from exactum.durable import stays_below
 from exactum.files.place import NEW
 from exactum.protocol.model import PreparedTransaction
+from exactum.sinks.noted_target import NotedTarget
 from exactum.sinks.staged import (
     MovingTarget,
-    NotedTarget,
     Published,
     StagedEpoch,
     StagedPart,

@@ -108,9 +108,26 @@ def _reader(
     own = parsed(schema)
     if place is None:
         return exact.fitted(kind, record_reader(own, own))
-    return exact.fitted(
-        kind, registry.registered(place, lambda text, _: record_reader(parsed(text), own))
-    )
+    return exact.fitted(kind, registry.registered(place, lambda text, _: _registered(text, own)))
+
+
+def _registered(text: registry.SchemaText, own: Any) -> Reader:
+    """Confluent's serializers write a value of ``bytes`` itself as it is, without its length
+    (AbstractKafkaAvroSerializer.java).
+    """
+    import fastavro
+
+    writer = parsed(text)
+    read = record_reader(writer, own)
+    if isinstance(writer, list) or meaning(writer) != "bytes":
+        return read
+
+    def of_bytes(data: bytes) -> Any:
+        with_length = io.BytesIO()
+        fastavro.schemaless_writer(with_length, "bytes", data)
+        return read(with_length.getvalue())
+
+    return of_bytes
 
 
 def record_reader(writer: Any, reader: Any) -> Reader:

@@ -6,10 +6,13 @@ import datetime
 import errno
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError  # another one before Python 3.11
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from dataclasses import fields as fields_of
 from decimal import Decimal
 from functools import partial
+from http.client import BadStatusLine, HTTPException, IncompleteRead
 from socket import gaierror
+from ssl import SSLError
 from typing import Any
 from urllib.error import HTTPError, URLError
 from uuid import UUID
@@ -33,7 +36,10 @@ _KEPT = (
     *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta),
 )
 """What msgspec leaves as it is, where it would make a text of it."""
-_OF_A_NETWORK = (ConnectionError, TimeoutError, FutureTimeoutError, gaierror, URLError)
+_OF_A_NETWORK = (
+    *(ConnectionError, TimeoutError, FutureTimeoutError, gaierror, URLError),
+    *(BadStatusLine, IncompleteRead, SSLError),
+)
 _CAUSES_MAX = 10
 _LATER = (408, 425, 429)
 _SERVER_ERRORS = 500
@@ -101,10 +107,30 @@ def _checked(value: Any, shape: Any) -> Any:
     import msgspec
 
     try:
-        plain = msgspec.to_builtins(value, builtin_types=_KEPT, enc_hook=_own_kind)
+        plain = msgspec.to_builtins(_attributes(value), builtin_types=_KEPT, enc_hook=_own_kind)
         return msgspec.convert(plain, shape, builtin_types=_KEPT)
     except msgspec.ValidationError as error:
         raise BadRecord(f"its value does not fit: {error}") from None
+
+
+def _attributes(value: Any) -> Any:
+    """The attributes of msgspec's objects, and not what these are when they are encoded: under
+    other names, without defaults.
+    """
+    import msgspec
+
+    if isinstance(value, msgspec.Struct):
+        kind = value.__struct_config__
+        made = {} if kind.tag is None else {kind.tag_field: kind.tag}
+        fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
+        return made | {n: _attributes(each) for n, each in fields if each is not msgspec.UNSET}
+    if isinstance(value, dict):
+        return {key: _attributes(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_attributes(each) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _attributes(getattr(value, each.name)) for each in fields_of(value)}
+    return value
 
 
 def _own_kind(value: Any) -> float:
@@ -116,8 +142,8 @@ def _own_kind(value: Any) -> float:
 
 def _got_no_answer(error: BaseException | None) -> bool:
     """Whether a network, and no record, is to blame. A client's own error may be around its."""
-    if not isinstance(error, OSError | FutureTimeoutError):
-        return False
+    # What another error was met by, and not caused by, may have been answered in another way.
+    is_of_client = isinstance(error, OSError | HTTPException | FutureTimeoutError)
     for _ in range(_CAUSES_MAX):
         of_requests = getattr(getattr(error, "response", None), "status_code", None)
         status = error.code if isinstance(error, HTTPError) else of_requests
@@ -125,5 +151,7 @@ def _got_no_answer(error: BaseException | None) -> bool:
             return status in _LATER or status >= _SERVER_ERRORS
         if isinstance(error, _OF_A_NETWORK) or getattr(error, "errno", None) in _UNREACHABLE:
             return True
-        error = error and (error.__cause__ or error.__context__)
+        if error is None:
+            return False
+        error = error.__cause__ or (error.__context__ if is_of_client else None)
     return False

@@ -60,6 +60,7 @@ NOT_UPSERTED = frozenset({"deletionVectors", "changeDataFeed", "variantType"})
 SETTINGS_NOT_UPSERTED = ("delta.appendOnly", "delta.enableChangeDataFeed")
 LASTING = ("catalogManaged", "catalog-managed", "nsupported", "not supported")
 """What delta-rs says of tables that it cannot read, beside its own kind of error."""
+NESTED = ("struct<", "array<", "map<")
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 RETENTION = "delta.setTransactionRetentionDuration"
 OF_A_COLUMN = {
@@ -155,7 +156,7 @@ class DeltaVersion(TableVersion):
                 _partition(f.folder),
                 now_ms,
                 True,
-                statistics(f.rows, f.stats, self.columns),
+                statistics(f.rows, self._with_lacking(f), self.columns),
             )
             for f in files
         ]
@@ -167,6 +168,14 @@ class DeltaVersion(TableVersion):
                 partition_by=list(self.partition_by),
                 commit_properties=_properties(scope, marker, RETRIES),
             )
+
+    def _with_lacking(self, file: DataFile) -> Mapping[str, Any]:
+        """Statistics that also say of columns which the file has not that they are null: who asks
+        delta-rs's dataset for nulls is not shown the file else.
+        """
+        names = self.indexed.intersection(self.columns).difference(self.partition_by)
+        plain = (name for name in names if not str(self.columns[name]).startswith(NESTED))
+        return {**file.stats, "nulls": dict.fromkeys(plain, file.rows) | file.stats["nulls"]}
 
     def merge(self, upsert: Upsert, scope: str, marker: BatchMarker | None) -> None:
         flag = upsert.delete_when

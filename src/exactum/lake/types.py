@@ -74,7 +74,9 @@ def _in_ddl(kind: pa.DataType) -> str:
         return f"map<{_in_ddl(kind.key_type)}, {_in_ddl(kind.item_type)}>"
     if pa.types.is_list(kind):
         return f"array<{_in_ddl(kind.value_type)}>"
-    return str(spark_type(kind))
+    text = str(spark_type(kind))
+    # The word alone means what spark.sql.timestampType says.
+    return "timestamp_ltz" if text == "timestamp" else text
 
 
 def _quoted(name: str) -> str:

@@ -265,26 +265,6 @@ class StagedTarget(ABC):
         """Let go of connections."""
 
 
-class NotedTarget(StagedTarget):
-    """A target that keeps no marker of its own: the marker is the staging's note, which ``publish``
-    makes when all rows are in.
-    """
-
-    def __init__(self, staging: Staging) -> None:
-        self._staging = staging
-
-    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
-        return self._staging.published()
-
-    def forget_batches(self, first: int = 0) -> None:
-        self._staging.forget_published()
-
-    def published(self, epoch: StagedEpoch) -> Published:
-        noted = self._staging.published()
-        is_there = noted is not None and noted >= epoch.batch_id
-        return Published.BEFORE if is_there else Published.MISSING
-
-
 class MovingTarget(StagedTarget):
     """A target whose own the staged files become, by a move within one storage, done once by
     whoever tries.
@@ -352,6 +332,7 @@ class StagedParticipant:
         self._staging = staging
         self._target = target
         self._settled: int | None = None
+        self._names: set[str] = set()  # of places, whose batches the target has
         self._verified: Listing | None = None
         self._opened: Listing | None = None
 
@@ -380,6 +361,8 @@ class StagedParticipant:
         """See ``Remembering``. Files of batches behind it wait again."""
         has = self._target.last_batch(committed)
         self._settled = self._staging.published() if has is None else has
+        parts = staged_for(committed, None)
+        self._names = {p.at for p in parts if has is not None and p.name.batch_id <= has}
         return has
 
     def are_for_here(self, prepared: Sequence[PreparedTransaction]) -> bool:
@@ -516,14 +499,14 @@ class StagedParticipant:
         return next((part.at for part in epoch.parts if part.at != self._target.at), "")
 
     def _refuse_moved(self, permit: CommitPermit, epoch: StagedEpoch) -> None:
-        """The former target may have had its COMMIT: rows that go to another one would be in both.
-        One by another name knows the query. Files that are taken are at their target's place only.
+        """The former target may have had its COMMIT: in another one the rows would be twice. One by
+        another name has what was staged for that name. Files that are taken move with it.
         """
         elsewhere = "" if self._target.takes_files else self._elsewhere(epoch)
-        if elsewhere and self._target.last_batch(permit.record.prepared) is None:
+        if elsewhere and elsewhere not in self._names:
             raise _moved(
                 f"{permit.record.epoch} is decided, and {self._target.shown} has no batch of the "
-                "query.",
+                "query that was staged for the same place.",
                 elsewhere,
             )
 

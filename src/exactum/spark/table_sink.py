@@ -36,8 +36,8 @@ from exactum.protocol.sink import (
     QueryRun,
     Scope,
 )
+from exactum.sinks.noted_target import NotedTarget
 from exactum.sinks.staged import (
-    NotedTarget,
     Published,
     PublishFailed,
     StagedEpoch,

@@ -17,6 +17,13 @@ class Upload:
     part: dict[str, int] | None = None
 
 
+class Lines(list[tuple[Any, ...]]):
+    """One for all copies of a diary."""
+
+    def __deepcopy__(self, _: object) -> Lines:
+        return self
+
+
 class Diary(TwoPhaseCommitSink[Upload]):
     """``lines`` has each call of each of its copies: (which copy, method, rest). ``answers``: what
     methods return instead, or raise.
@@ -25,7 +32,7 @@ class Diary(TwoPhaseCommitSink[Upload]):
     def __init__(self, name: str | None = None, **answers: Callable[[], Any]) -> None:
         super().__init__(name=name)
         self.answers = answers
-        self.lines: list[tuple[Any, ...]] = []
+        self.lines = Lines()
 
     def note(self, method: str, *rest: object, otherwise: Any = None) -> Any:
         self.lines.append((id(self), method, *rest))

@@ -118,3 +118,13 @@ def test_an_order_of_long_texts(database: Database, sql_type: str) -> None:
     rows = pa.record_batch([pa.array([1, 1, 1], pa.int32()), pa.array(texts)], ["k", "v"])
     database.query("t", columns, mode="upsert", key="k", order_by="v").write(rows)
     assert database.run("SELECT v FROM t") == [(LONG + "3",)]
+
+
+def test_blanks_at_the_end_of_a_key_count_in_a_table_of_ours(database: Database) -> None:
+    keys = ["a", "a ", "A", "a\t"]
+    rows = pa.RecordBatch.from_pydict({"k": keys, "n": pa.array(range(4), pa.int32())})
+    columns = (("k", "string"), ("n", "int"))
+    database.query("made", columns, mode="upsert", key="k", create_table=True).write(rows)
+    assert sorted(database.rows("SELECT k, n FROM made")) == sorted(
+        zip(keys, range(4), strict=True)
+    )

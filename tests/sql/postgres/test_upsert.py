@@ -66,6 +66,30 @@ def test_a_key_whose_index_collates_otherwise(
     assert sorted(database.rows(f"SELECT k, n FROM {table}")) == [("A", 1), ("a", 2)]
 
 
+def test_a_key_that_holds_for_one_table_of_several(database: Database) -> None:
+    """Readers see the rows of tables that inherit from it as well."""
+    table = database.table("k text PRIMARY KEY, n int")
+    query_on(database, table, KEYED, delete_when=None).check()
+    database.run(f"CREATE TABLE archive () INHERITS ({table})")
+    with pytest.raises(SettingRefused, match="unique constraint on exactly"):
+        query_on(database, table, KEYED, delete_when=None).check()
+
+
+def test_a_key_whose_type_has_its_equality_elsewhere(database: Database) -> None:
+    """What the index takes for one key, ``=`` in a statement would not."""
+    database.run("CREATE SCHEMA extensions")
+    database.run("CREATE EXTENSION citext SCHEMA extensions")
+    try:
+        table = database.table("k extensions.citext PRIMARY KEY, n int")
+        with pytest.raises(SettingRefused, match="unique constraint on exactly"):
+            query_on(database, table, KEYED, delete_when=None).check()
+        database.run("ALTER EXTENSION citext SET SCHEMA public")
+        query_on(database, table, KEYED, delete_when=None).check()
+    finally:
+        database.run("DROP EXTENSION citext CASCADE")
+        database.run("DROP SCHEMA extensions CASCADE")
+
+
 @pytest.mark.parametrize(
     "columns",
     [

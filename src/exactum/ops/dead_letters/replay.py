@@ -370,11 +370,11 @@ class Originals:
 
 def _is_of(record: LoggedRecord, dead_letter: DeadLetter) -> bool:
     """Whether it is the record that was refused: a topic that was made anew has others there. By
-    its time; where the letter does not know that, by its key.
+    its time; where the letter does not know that, by its key and value.
     """
     if dead_letter.timestamp_ms is not None:
         return dead_letter.timestamp_ms == record.timestamp_ms
-    return dead_letter.key is not None and dead_letter.key == record.key
+    return (dead_letter.key, dead_letter.value) == (record.key, record.value)
 
 
 def _own_headers(record: LoggedRecord) -> Headers:

@@ -21,7 +21,7 @@ from exactum.kafka.writer import KafkaWriterFactory
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, OpenSink
 from exactum.spark.arguments import Targets
 from exactum.spark.live import RunningSource
-from exactum.spark.query import Run
+from exactum.spark.query import Run, is_connect
 from exactum.spark.settings import is_one_process
 from exactum.spark.source.options import Subscription
 from exactum.spark.source.watch import Clients
@@ -48,18 +48,24 @@ def refuse_unsafe(run: Run) -> None:
 
 def refuse_repeated_stages(run: Run) -> None:
     """At most once cannot tell a repeated stage's tasks from first tries: Spark does not tell
-    Python. Stages repeat when another machine's shuffle files are lost, so a local master needs no
-    setting.
+    Python. Stages repeat when shuffle files are lost, which on a local master are lost with its
+    disk alone. The scheduler has its settings from the application's start (DAGScheduler.scala).
     """
     if run.guarantee is not Guarantee.AT_MOST_ONCE or is_one_process(run.master):
         return
-    key = "spark.stage.maxConsecutiveAttempts"
-    if run.session.conf.get(key, "4") != "1":
+    connected = is_connect(run.session)
+    conf = run.session.conf if connected else run.session.sparkContext.getConf()
+    wanted = {"spark.stage.maxConsecutiveAttempts": "1"}
+    if conf.get("spark.decommission.enabled", "false") == "true":
+        wanted["spark.stage.ignoreDecommissionFetchFailure"] = "false"
+    missing = [f"{key}={value}" for key, value in wanted.items() if conf.get(key, "") != value]
+    if missing:
         raise SettingRefused(
             "AT_MOST_ONCE_CLUSTER",
             f"{run} is at most once on the cluster {run.master}, where Spark repeats a "
-            "stage whose shuffle files are lost and so would write rows twice. Start the session "
-            f"with {key}=1. Nothing was written.",
+            "stage whose shuffle files are lost and so would write rows twice. Start the "
+            f"application with {' and '.join(missing)}: a session that is there already does not "
+            "take it. Nothing was written.",
         )
 
 

@@ -36,7 +36,7 @@ class MySQLSink(SqlSink):
             frame's partition. Default: that.
         delete_when: for an upsert, a boolean column that is not written: where it is true in the
             last row of a key, the table's row of that key is deleted.
-        create_table: create the table if it is missing: text as utf8mb4_bin, timestamps as
+        create_table: create the table if it is missing: text byte by byte, timestamps as
             datetime(6) in UTC.
         connect: further options of PyMySQL: connect_timeout, read_timeout, write_timeout (seconds),
             ssl_ca, ssl_cert, ssl_key, ssl_key_password, ssl_verify_cert, ssl_verify_identity,

@@ -47,8 +47,11 @@ KEY_LENGTH = 255
 """Characters (or bytes) of a key column of text (or bytes) that ``create_table`` makes: keys
 must be bounded.
 """
-EXACT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-"""Text as it is: upper and lower case and accents are different values."""
+EXACT = (
+    "CHARACTER SET utf8mb4 /*M! COLLATE utf8mb4_nopad_bin */ /*!80017 COLLATE utf8mb4_0900_bin */"
+)
+"""Text as it is: upper and lower case, accents and blanks at the end are different values. The
+first comment is for MariaDB, the second for MySQL (Comment syntax, in the manuals of both)."""
 
 _WHOLE = frozenset({Kind.INTEGER, Kind.DECIMAL})
 TAKES: Mapping[str, Collection[Kind]] = {

@@ -96,19 +96,24 @@ WHERE a.attrelid = %s::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 
 -- name: list_unique_keys
--- Its unique keys that hold for all rows and at once, and by which texts are equal as they are in the
--- column itself.
+-- Its unique keys that hold for all rows and at once, also of tables that inherit from it, and by which
+-- values are equal as they are in the column itself, and as = says in a statement.
 -- needs: nothing
 SELECT array_agg(a.attname::text)
 FROM pg_index i CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
     JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
     LEFT JOIN pg_collation ac ON ac.oid = a.attcollation
     LEFT JOIN pg_collation ic ON ic.oid = i.indcollation[(k.place - 1)::int]
+    JOIN pg_opclass oc ON oc.oid = i.indclass[(k.place - 1)::int]
+    JOIN pg_amop o ON o.amopfamily = oc.opcfamily AND o.amopstrategy = 3
+        AND o.amoplefttype = oc.opcintype AND o.amoprighttype = oc.opcintype
 WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indisvalid AND i.indimmediate
     AND i.indpred IS NULL AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
+    AND NOT EXISTS (SELECT FROM pg_inherits h JOIN pg_class p ON p.oid = h.inhparent
+        WHERE h.inhparent = i.indrelid AND p.relkind = 'r')
 GROUP BY i.indexrelid
-HAVING bool_and(ac.oid IS NOT DISTINCT FROM ic.oid
-    OR ac.collisdeterministic AND ic.collisdeterministic)
+HAVING bool_and(pg_operator_is_visible(o.amopopr)
+    AND (ac.oid IS NOT DISTINCT FROM ic.oid OR ac.collisdeterministic AND ic.collisdeterministic))
 
 -- name: is_there
 -- Whether a table is there: CREATE TABLE IF NOT EXISTS asks for the right to create all the same.
