@@ -169,6 +169,11 @@ def ids(writers: Registry) -> dict[tuple[str, str], int]:
     }
 
 
+def alone(schema: Any, data: bytes, place: str) -> bytes:
+    """Bytes that are the whole value have no length, as Confluent writes them."""
+    return data[1:] if schema == "bytes" and place == "value" else data
+
+
 @pytest.mark.parametrize("read", TYPES)
 def test_each_written_type_is_read_with_its_value_or_is_bad(
     writers: Registry, ids: dict[tuple[str, str], int], read: str
@@ -177,7 +182,8 @@ def test_each_written_type_is_read_with_its_value_or_is_bad(
     unit or scale for another.
     """
     for place, (_, around, in_bytes, expected) in PLACES.items():
-        records = [framed(ids[place, name]) + in_bytes(TYPES[name][1]) for name in TYPES]
+        data = [alone(TYPES[name][0], in_bytes(TYPES[name][1]), place) for name in TYPES]
+        records = [framed(ids[place, name]) + one for name, one in zip(TYPES, data, strict=True)]
         given = Avro(json.dumps(around(TYPES[read][0])), registry=writers.url)
         values, reasons = decoded(given, records)
         for row, name in enumerate(TYPES):
@@ -210,8 +216,8 @@ SYMBOLS = {**E, "symbols": ["B", "C"]}
         ),
         ("int", "float", varint(2**25 + 2), BAD),
         ("int", "double", varint(2**32 - 2), 2**31 - 1),
-        ("bytes", "string", b"\4\xc3\xab", "\u00eb"),
-        ("bytes", "string", b"\2\xff", BAD),
+        ("bytes", "string", b"\xc3\xab", "\u00eb"),
+        ("bytes", "string", b"\xff", BAD),
         (decimal(2), decimal(4), number(1234), Decimal("12.3400")),
         (decimal(4), decimal(2), number(123400), Decimal("12.34")),
         (decimal(4), decimal(2), number(123456), BAD),

@@ -47,6 +47,7 @@ def command(folder: Path, body: str, *options: str, before: str = "") -> run_com
 
 WORKS = """
 completes()
+Path("works").touch()
 while not Path("done").exists():
     time.sleep(0.05)
 """
@@ -138,6 +139,7 @@ def test_a_frozen_process_that_does_not_die(tmp_path: Path) -> None:
     """Nobody waits for it: the one that took over is heard, and gets a standby of its own."""
     with command(tmp_path, WORKS, *STANDBY, "2 s") as run:
         run.until(lambda: [*tmp_path.glob("waits-*")], "a standby waits")
+        run.until((tmp_path / "works").exists, "the first one has been heard of")
         first, standby = run.pids()
         os.kill(first, signal.SIGSTOP)
         with undying(first):
@@ -175,6 +177,7 @@ def test_a_standby_that_is_frozen_is_replaced(tmp_path: Path) -> None:
     """
     with command(tmp_path, WORKS, *STANDBY, "2 s") as run:
         run.until(lambda: [*tmp_path.glob("waits-*")], "a standby waits")
+        run.until((tmp_path / "works").exists, "the first one has been heard of")
         first, standby = run.pids()
         for pid in (standby, first):
             os.kill(pid, signal.SIGSTOP)
