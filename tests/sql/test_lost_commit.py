@@ -17,7 +17,7 @@ from tests.kit.errors import raised
 from tests.kit.sql.replicated import pair
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected, tasks_of
-from tests.kit.transactions.operator import NO_SINKS, accept
+from tests.kit.transactions.operator import NO_SINKS, accept, transactions
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.kit.waiting import await_true
 from tests.sql.test_epochs import decided, restored, rows_in
@@ -71,6 +71,31 @@ def test_what_is_gone_in_part_is_kept_as_decided(database: SqlDatabase, tmp_path
     query.run([1, 2])
     assert rows_in(database, table) == expected([1, 2])
     assert "micro-batch 1 is complete" in accept(query.folder, 1, "--without", "out")
+
+
+def test_finish_brings_in_all_that_a_target_lost_or_nothing(
+    database: SqlDatabase, tmp_path: Path
+) -> None:
+    """The staging keeps the last batches alone. Behind these a start would not see the others, and
+    what a person has accepted as lost is not brought in later.
+    """
+    table = database.table()
+    sink = lambda: database.sink(table)  # noqa: E731
+    query = RecordedQuery(tmp_path, {"out": (sink, ID_AND_NAME, tasks_of)})
+    query.run(range(10))
+    restored(database, table, 3)
+    for _ in range(2):
+        with raised(CheckpointRefused, "ENDS_DIFFER", "batch 3", "batch 9"):
+            query.run([10])
+        told = transactions("finish", "--checkpoint", query.folder, status=2)
+        assert "ENDS_DIFFER" in told.output
+        assert rows_in(database, table) == expected(range(4))
+    assert "accepted" in accept(query.folder, 10)
+    for command in ("list", "finish"):
+        transactions(command, "--checkpoint", query.folder, status=1)
+    assert rows_in(database, table) == expected(range(4))
+    query.run([10])
+    assert rows_in(database, table) == expected([*range(4), 10])
 
 
 def test_a_later_batch_is_there_already(database: SqlDatabase) -> None:

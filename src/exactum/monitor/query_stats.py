@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -64,6 +64,18 @@ class InputState:
     lag_records: int
     lag_seconds: float | None
     lso_gap_records: int
+
+
+def _together(at_ms: int, each: Sequence[InputState]) -> InputState:
+    """Several topics as one: the sum, and the oldest age."""
+    ages = [state.lag_seconds for state in each if state.lag_records]
+    return InputState(
+        at_ms,
+        sum(state.partitions for state in each),
+        sum(state.lag_records for state in each),
+        None if None in ages else max((age for age in ages if age is not None), default=0.0),
+        sum(state.lso_gap_records for state in each),
+    )
 
 
 @dataclass(frozen=True)
@@ -211,6 +223,7 @@ class QueryStats:
         # Of no interest to anybody else: what is not a field is in no JSON.
         self._input_records: dict[int, int] = {}
         self._topics: dict[str, LagSample] = {}
+        self._others: dict[str, InputState] = {}
         self._has_failed = False  # the run at hand: its death may come twice
 
     @property
@@ -471,10 +484,14 @@ class QueryStats:
     def _lag(self, at_ms: int, of: Mapping[str, Any]) -> None:
         topic, records, seconds = str(of["topic"]), int(of["lag_records"]), of["lag_seconds"]
         seconds = None if seconds is None else float(seconds)
-        shown = topic if topic in self.inputs or len(self.inputs) < TOPICS_MAX else OTHERS
-        self.inputs[shown] = InputState(
+        state = InputState(
             at_ms, int(of["partitions"]), records, seconds, int(of["lso_gap_records"])
         )
+        if topic in self.inputs or len(self.inputs) < TOPICS_MAX:
+            self.inputs[topic] = state
+        else:
+            self._others[topic] = state
+            self.inputs[OTHERS] = _together(at_ms, list(self._others.values()))
         self._topics = {
             name: sample
             for name, sample in self._topics.items()

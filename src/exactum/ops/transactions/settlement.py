@@ -67,7 +67,8 @@ def finish_query(
     with closing(place.open_log()) as log:
         unfinished = place.first_unfinished()
         permits = decided_from(log, unfinished)
-        over = decided_before(log, unfinished)
+        noted = place.record().noted  # what a person has accepted is not brought in any more
+        over = [each for each in decided_before(log, unfinished) if noted.covers(each.record)]
     living = bool(run_file.living(place.files))  # what it has open is its own affair
     outcome = FinishOutcome(problems=targets.unseen(), living=living)
     decided = {p.participant for permit in permits for p in permit.record.prepared}
@@ -87,6 +88,7 @@ def finish_query(
                 _refuse_if_living(place, take_over, "Its sender would be taken over")
             with closing(inspector_of(target, place)) as inspector:
                 if may_have_lost:
+                    _refuse_gap(place, inspector, over)
                     _commit_again(inspector, over, outcome)
                 if is_named:
                     refuse_loss(place, inspector, over)
@@ -148,6 +150,18 @@ def _commit_again(
     if again:  # a sink of the user's may list what is settled as well, and had lost nothing
         again -= {view.identity for view in inspector.list_open() if view.state.unsettled}
     outcome.committed_again += len(again)
+
+
+def _refuse_gap(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPermit]) -> None:
+    """A target that lacks more than waits is left to the person: behind a part of it a start would
+    see no loss any more.
+
+    Raises:
+        CheckpointRefused: it does.
+    """
+    end = target_end(inspector.participant(), [permit.record for permit in over])
+    if end is not None and end.has is not None and end.owes is not None and end.has < end.owes:
+        refuse_gaps(place.query_id, Ends(place.first_unfinished(), end.owes, None, (end,)))
 
 
 def refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPermit]) -> None:

@@ -103,7 +103,9 @@ def read_transactions(place: QueryPlace, targets: QueryTargets) -> QueryTransact
     problems = targets.unseen()
     records: tuple[DecisionRecord, ...] | None = None
     try:
-        records = read_unfinished(place, first)
+        noted = place.record().noted
+        found = read_unfinished(place, first)
+        records = tuple(r for r in found if r.epoch.batch_id >= first or noted.covers(r))
     except ExactumError as error:
         problems.append(not_seen(LOG, str(error)))
     unfinished = (r for r in records or () if r.epoch.batch_id >= first)
@@ -121,11 +123,11 @@ def read_transactions(place: QueryPlace, targets: QueryTargets) -> QueryTransact
         not_seen(f"sink {name!r}", "a decided epoch names it, and the query has it no longer")
         for name in sorted({p.participant for r in decided for p in r.prepared} - known)
     ]
-    found = run_file.runs(place.files)
-    living = tuple(run for run, alive in found if alive)
+    recorded = run_file.runs(place.files)
+    living = tuple(run for run, alive in recorded if alive)
     runs = Runs(
         frozenset(Incarnation(run.incarnation) for run in living),
-        frozenset(Incarnation(run.incarnation) for run, alive in found if not alive),
+        frozenset(Incarnation(run.incarnation) for run, alive in recorded if not alive),
     )
     judged = tuple(_judged_by(view, records, runs) for view in views)
     return QueryTransactions(place, living, judged, tuple(problems), targets.former)
