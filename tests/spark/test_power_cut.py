@@ -181,6 +181,25 @@ def test_offsets_that_a_power_cut_took_are_written_again(query: Any) -> None:
     assert query.values() == sorted([1, 2, 3] * 3 + [4])
 
 
+def test_a_file_of_spark_that_somebody_replaced_behind_a_batch(query: Any) -> None:
+    """As a driver that was frozen while it named its own does when it wakes. The next batch would
+    begin where that one ends.
+    """
+    query.give(1)
+    query.give(2)
+    assert query.run(query.exactly_once()) is None
+    file = query.checkpoint / "offsets" / "1"
+    kept = file.read_text()
+    file.write_text(kept.replace('"logOffset":1', '"logOffset":0'))
+    file.with_name(".1.crc").unlink()
+    query.give(3)
+    refused = query.run(query.exactly_once())
+    check_query_error(refused, CheckpointRefused, "OFFSETS_DIFFER", "epoch 1")
+    file.write_text(kept)
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1, 2, 3]
+
+
 def test_other_files_are_not_taken_for_those_of_a_decided_batch(query: Any) -> None:
     """Where the power cut took what Spark knew of them as well, it plans the batch anew, with what
     has come since: of the same number, which is all that its offset says.

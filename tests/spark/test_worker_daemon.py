@@ -20,6 +20,23 @@ from tests.kit.environment import environment, python_path
 from tests.kit.python import python
 from tests.kit.waiting import WAIT_MAX_S
 
+DRAWS = """
+import os, numpy.random
+from exactum.spark.startup.daemon import warm
+warm()
+for _ in range(2):
+    if os.fork() == 0:
+        print(numpy.random.randint(2**62), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_workers_draw_their_own_random_numbers() -> None:
+    """Also where NumPy had its own before they were forked."""
+    drawn = python(DRAWS).stdout.split()
+    assert len(drawn) == len(set(drawn)) == 2
+
 
 @pytest.mark.slow
 def test_an_idle_worker_whose_socket_is_closed_says_nothing() -> None:

@@ -61,8 +61,11 @@ class SourceOffsets:
 
     def contradicts(self, other: SourceOffsets) -> bool:
         """True when the two cannot be the same batch. Unknown (empty) parts contradict nothing."""
-        pairs = (self.start, other.start), (self.end, other.end), (self.files, other.files)
-        return any(bool(own and theirs) and own != theirs for own, theirs in pairs)
+        pairs = (self.start, other.start), (self.end, other.end)
+        files = zip(self.files, other.files, strict=False)
+        return any(bool(own and theirs) and own != theirs for own, theirs in pairs) or any(
+            own is not None and theirs is not None and own != theirs for own, theirs in files
+        )
 
 
 @dataclass(frozen=True)

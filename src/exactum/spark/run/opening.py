@@ -32,7 +32,7 @@ from exactum.spark.run.batches import EpochRunner, how_it_ended, tell_supervisor
 from exactum.spark.run.epoch_gate import EpochGate, StopRequest
 from exactum.spark.run.housekeeping import Attending, ProgressReports
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
-from exactum.spark.run.run_start import FormerSinks, RunStart
+from exactum.spark.run.run_start import FormerSinks, RunStart, refuse_replaced_offsets
 from exactum.spark.run.standing_epochs import DecidedEpochs, StandingEpochs
 from exactum.spark.settings import is_on
 from exactum.spark.source.bounds import Bounds, stops_of
@@ -123,6 +123,7 @@ def _opened(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Engi
         undo.callback(log.close)
         place = shown_place(delivery.places.decision_log)
         refuse_another_log(run, run.record.content, log, place, run.first_batch_id)
+        refuse_replaced_offsets(run, log)
         committed = partial(committed_before, log, run.first_batch_id, run.record.content.noted)
         sinks = OpenedSinks(delivery.targets, identity, columns, committed)
         undo.callback(sinks.close)

@@ -13,13 +13,15 @@ from dataclasses import replace
 from msgspec import structs
 
 from exactum import events
+from exactum.checkpoint.offset_log import OFFSETS, source_offsets
 from exactum.checkpoint.query_place import recorded_staging
 from exactum.checkpoint.query_record import KnownSink, QueryRecord
 from exactum.errors import ExactumError
 from exactum.protocol.decision_log import DecisionLog, Identified
-from exactum.protocol.ends import Noted
+from exactum.protocol.ends import Noted, recent
 from exactum.protocol.model import Completed, Sighting
 from exactum.protocol.participant import Sweepable
+from exactum.protocol.resolve import commits_in_force, refuse_other_offsets
 from exactum.protocol.sink import Guarantee
 from exactum.spark.event_log import watchers
 from exactum.spark.jvm.java_class import JvmError
@@ -34,6 +36,22 @@ INTERVAL = re.compile(r"ProcessingTimeTrigger\((\d+)\)")
 VERSION_EVERY_MS = 2_000
 """A table whose versions come more often is worth a word."""
 DAY_MS = 86_400_000
+
+
+def refuse_replaced_offsets(run: Run, log: DecisionLog) -> None:
+    """The batch at hand begins where Spark's file of the one before ends. A driver that was frozen
+    before it named that file may have put its own in the place of its successor's since
+    (CheckpointFileManager.scala looks, and then renames).
+
+    Raises:
+        CheckpointRefused: it is not what that batch has read by its record.
+        ExactumError: as ``DecisionLog.read``.
+    """
+    begins, last = run.first_batch_id, run.first_batch_id - 1
+    log.read(begins)  # first: see ``ends.check_start``
+    for record in commits_in_force(recent(log, begins, run.record.content.noted)):
+        if record.epoch.batch_id == last and run.read(f"{OFFSETS}/{last}") is not None:
+            refuse_other_offsets(record, source_offsets(run.read, last, run.checkpoint))
 
 
 class RunStart(EpochListener):

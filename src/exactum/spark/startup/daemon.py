@@ -66,11 +66,19 @@ def leave_zips() -> None:
         sys.path_importer_cache.pop(entry, None)  # else its list of files is read all the same
 
 
+def draw_anew() -> None:
+    """NumPy before 2 loads its random numbers with itself, and all workers would draw the same."""
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        random.seed()
+
+
 def warm() -> None:
     """Import what is installed of ``WARM``; a worker that needs the rest says so itself."""
     for name in WARM:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
+    os.register_at_fork(after_in_child=draw_anew)
     gc.collect()
     gc.freeze()
 
