@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from exactum.errors import HeuristicOutcome
+from exactum.kafka.readback import LogReader
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
 from exactum.protocol.model import CommitPermit, PreparedTransaction
@@ -113,3 +114,18 @@ def test_a_log_that_has_grown_is_committed_by_the_next_start(broker: Broker) -> 
     broker.empty(name)
     with opened(sink_) as later:
         assert len(later.participant.commit(permit, verified).committed) == 1
+
+
+def test_a_marker_behind_other_records_is_somebody_elses(broker: Broker) -> None:
+    """In another cluster of the same id, a producer has the number of ours, and the log has other
+    records at our first one's place.
+    """
+    name = broker.topic("numbered", partitions=1)
+    broker.produce(name, *ROWS)
+    with opened(broker.sink(name)) as run:
+        (prepared,) = run.epoch(frame(ROWS)).record.prepared
+        transaction = KafkaTransaction.of(prepared)
+        ((partition, (first, _)),) = transaction.partitions
+        logs = LogReader(run.participant._requests, [partition])
+        assert logs.read_back(partition, first, transaction.producer).own is True
+        assert logs.read_back(partition, first - 1, transaction.producer).own is None

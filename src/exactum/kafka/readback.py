@@ -46,12 +46,21 @@ class LoggedRecord:
 @dataclass(frozen=True)
 class ReadBack:
     """Whether a transaction was committed or aborted in one partition (None: no marker is there),
-    how many of its records are there, and where the log ends, in words.
+    how many of its records are there, and where the log ends, in words. ``begins``: they begin
+    where they were written first, or the log has lost its begin.
     """
 
     is_commit: bool | None
     count: int
     end: str
+    begins: bool = False
+
+    @property
+    def own(self) -> bool | None:
+        """``is_commit``, where the marker is that of this transaction. Else a COMMIT is somebody
+        else's: in another cluster of the same id producers are numbered from 0 as well.
+        """
+        return None if self.is_commit and not self.begins else self.is_commit
 
 
 class LogWalk:
@@ -153,15 +162,17 @@ class LogReader:
         """
         if partition in self.missing:
             return ReadBack(None, 0, NO_LOG)
-        walk, count = LogWalk(self._requests, partition, start_offset), 0
+        walk, count, begins = LogWalk(self._requests, partition, start_offset), 0, False
         for batch in walk:
             if batch.producer_id != producer[0]:
                 continue
             if batch.is_control_batch:
                 for marker in batch:  # the log cleaner leaves some empty
-                    return ReadBack(bool(marker.commit), count, ends_at(walk.ends))
+                    begins |= walk.begins > start_offset
+                    return ReadBack(bool(marker.commit), count, ends_at(walk.ends), begins)
             elif batch.producer_epoch == producer[1]:
                 found = [_logged(partition, r) for r in batch if r.offset >= start_offset]
+                begins |= batch.base_offset <= start_offset
                 count += len(found)
                 on_records(found)
         return ReadBack(None, count, ends_at(walk.ends))
@@ -262,7 +273,7 @@ def outcomes_of(
     logs = LogReader(requests, {p for key in unknown for p, _ in transactions[key].partitions})
     for key in unknown:
         t = transactions[key]
-        ends = (logs.read_back(p, first, t.producer).is_commit for p, (first, _) in t.partitions)
+        ends = (logs.read_back(p, first, t.producer).own for p, (first, _) in t.partitions)
         is_commit = next((end for end in ends if end is not None), None)
         outcomes[key] = from_marker(is_commit, found[t.transactional_id], *t.producer)
     return outcomes

@@ -16,7 +16,7 @@ from exactum.monitor.history import HistoryWriter
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.sinks import QueryTargets, inspector_of, inspectors
 from exactum.problem import Problem, not_seen
-from exactum.protocol.ends import Ends, refuse_gaps, target_end
+from exactum.protocol.ends import Ends, TargetEnd, refuse_gaps, target_end
 from exactum.protocol.finish import (
     Finished,
     commit_decided,
@@ -88,7 +88,8 @@ def finish_query(
                 _refuse_if_living(place, take_over, "Its sender would be taken over")
             with closing(inspector_of(target, place)) as inspector:
                 if may_have_lost:
-                    _refuse_gap(place, inspector, over)
+                    records = [permit.record for permit in over]
+                    _refuse_gap(place, target_end(inspector.participant(), records))
                     _commit_again(inspector, over, outcome)
                 if is_named:
                     refuse_loss(place, inspector, over)
@@ -152,14 +153,13 @@ def _commit_again(
     outcome.committed_again += len(again)
 
 
-def _refuse_gap(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPermit]) -> None:
+def _refuse_gap(place: QueryPlace, end: TargetEnd | None) -> None:
     """A target that lacks more than waits is left to the person: behind a part of it a start would
     see no loss any more.
 
     Raises:
         CheckpointRefused: it does.
     """
-    end = target_end(inspector.participant(), [permit.record for permit in over])
     if end is not None and end.has is not None and end.owes is not None and end.has < end.owes:
         refuse_gaps(place.query_id, Ends(place.first_unfinished(), end.owes, None, (end,)))
 
@@ -184,8 +184,7 @@ def refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPe
             "the sink by --sinks as the query has it. If the target was emptied on purpose, start "
             "the query instead",
         )
-    if end.has < end.owes:
-        refuse_gaps(place.query_id, Ends(place.first_unfinished(), end.owes, None, (end,)))
+    _refuse_gap(place, end)
 
 
 def _undecided(inspector: Inspector, over: Sequence[CommitPermit]) -> set[str]:
