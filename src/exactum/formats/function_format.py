@@ -17,6 +17,8 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from uuid import UUID
 
+import msgspec
+
 from exactum.errors import SettingRefused, Unavailable
 from exactum.formats import exact
 from exactum.formats.checked_type import checked_type
@@ -36,6 +38,7 @@ _KEPT = (
     *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta),
 )
 """What msgspec leaves as it is, where it would make a text of it."""
+_PLAIN = frozenset({bool, int, float, str, bytes, type(None), Decimal, datetime.datetime})
 _OF_A_NETWORK = (
     *(ConnectionError, TimeoutError, FutureTimeoutError, gaierror, URLError),
     *(BadStatusLine, IncompleteRead, SSLError),
@@ -104,8 +107,6 @@ def _reader(f: Callable[[bytes], Any], checked: Any) -> Reader:
 
 
 def _checked(value: Any, shape: Any) -> Any:
-    import msgspec
-
     try:
         plain = msgspec.to_builtins(_attributes(value), builtin_types=_KEPT, enc_hook=_own_kind)
         return msgspec.convert(plain, shape, builtin_types=_KEPT)
@@ -117,8 +118,8 @@ def _attributes(value: Any) -> Any:
     """The attributes of msgspec's objects, and not what these are when they are encoded: under
     other names, without defaults.
     """
-    import msgspec
-
+    if type(value) in _PLAIN:  # nearly all: each value of each record is looked at
+        return value
     if isinstance(value, msgspec.Struct):
         kind = value.__struct_config__
         made = {} if kind.tag is None else {kind.tag_field: kind.tag}

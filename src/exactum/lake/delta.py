@@ -60,7 +60,6 @@ NOT_UPSERTED = frozenset({"deletionVectors", "changeDataFeed", "variantType"})
 SETTINGS_NOT_UPSERTED = ("delta.appendOnly", "delta.enableChangeDataFeed")
 LASTING = ("catalogManaged", "catalog-managed", "nsupported", "not supported")
 """What delta-rs says of tables that it cannot read, beside its own kind of error."""
-NESTED = ("struct<", "array<", "map<")
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 RETENTION = "delta.setTransactionRetentionDuration"
 OF_A_COLUMN = {
@@ -119,6 +118,8 @@ class DeltaVersion(TableVersion):
         self.wanted = frozenset(field.name for field in schema if not field.nullable)
         self.partition_by = self.parting = tuple(table.metadata().partition_columns)
         self.indexed = frozenset(indexed(table.metadata().configuration, schema.names))
+        plain = {field.name for field in schema if not pa.types.is_nested(field.type)}
+        self._counted = self.indexed.intersection(plain).difference(self.partition_by)
         self._demanding = [f.name for f in schema if demands_a_value(f.type)]
 
     def partitioning(self, *, upserts: bool) -> Partitioning:
@@ -173,9 +174,8 @@ class DeltaVersion(TableVersion):
         """Statistics that also say of columns which the file has not that they are null: who asks
         delta-rs's dataset for nulls is not shown the file else.
         """
-        names = self.indexed.intersection(self.columns).difference(self.partition_by)
-        plain = (name for name in names if not str(self.columns[name]).startswith(NESTED))
-        return {**file.stats, "nulls": dict.fromkeys(plain, file.rows) | file.stats["nulls"]}
+        nulls = dict.fromkeys(self._counted, file.rows) | file.stats["nulls"]
+        return {**file.stats, "nulls": nulls}
 
     def merge(self, upsert: Upsert, scope: str, marker: BatchMarker | None) -> None:
         flag = upsert.delete_when

@@ -222,8 +222,7 @@ class QueryStats:
     def __post_init__(self) -> None:
         # Of no interest to anybody else: what is not a field is in no JSON.
         self._input_records: dict[int, int] = {}
-        self._topics: dict[str, LagSample] = {}
-        self._others: dict[str, InputState] = {}
+        self._topics: dict[str, InputState] = {}
         self._has_failed = False  # the run at hand: its death may come twice
 
     @property
@@ -482,27 +481,27 @@ class QueryStats:
         self.event_time_watermark = of["event_time_watermark"]
 
     def _lag(self, at_ms: int, of: Mapping[str, Any]) -> None:
-        topic, records, seconds = str(of["topic"]), int(of["lag_records"]), of["lag_seconds"]
-        seconds = None if seconds is None else float(seconds)
-        state = InputState(
-            at_ms, int(of["partitions"]), records, seconds, int(of["lso_gap_records"])
+        topic, seconds = str(of["topic"]), of["lag_seconds"]
+        self._topics = {
+            name: state
+            for name, state in self._topics.items()
+            if at_ms - state.at_ms < FORGOTTEN_MS
+        }
+        self._topics[topic] = InputState(
+            at_ms,
+            int(of["partitions"]),
+            int(of["lag_records"]),
+            None if seconds is None else float(seconds),
+            int(of["lso_gap_records"]),
         )
         if topic in self.inputs or len(self.inputs) < TOPICS_MAX:
-            self.inputs[topic] = state
+            self.inputs[topic] = self._topics[topic]
         else:
-            self._others[topic] = state
-            self.inputs[OTHERS] = _together(at_ms, list(self._others.values()))
-        self._topics = {
-            name: sample
-            for name, sample in self._topics.items()
-            if at_ms - sample.at_ms < FORGOTTEN_MS
-        }
-        self._topics[topic] = LagSample(at_ms, records, seconds)
-        behind = [sample for sample in self._topics.values() if sample.records > 0]
-        ages = [sample.seconds for sample in behind]
-        oldest = None if None in ages else max((a for a in ages if a is not None), default=0.0)
+            others = (state for name, state in self._topics.items() if name not in self.inputs)
+            self.inputs[OTHERS] = _together(at_ms, list(others))
+        every = _together(at_ms, list(self._topics.values()))
         self.is_watched = True
-        self._add_lag(LagSample(at_ms, sum(sample.records for sample in behind), oldest))
+        self._add_lag(LagSample(at_ms, every.lag_records, every.lag_seconds))
 
     def _add_lag(self, new: LagSample) -> None:
         lags = self.lags

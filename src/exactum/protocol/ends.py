@@ -274,13 +274,16 @@ def refuse_lost_commit(
 
 
 def recent(
-    log: DecisionLog | PermitLog, batch_id: int, noted: Noted = NOTHING_NOTED
+    log: DecisionLog | PermitLog,
+    batch_id: int,
+    noted: Noted = NOTHING_NOTED,
+    batches: int = RECENT_BATCHES,
 ) -> list[DecisionRecord]:
-    """The records of ``RECENT_BATCHES`` before ``batch_id``, or as far back as there are sound ones
-    that are compared.
+    """The records of so many ``batches`` before ``batch_id``, or as far back as there are sound
+    ones that are compared.
     """
     records: list[DecisionRecord] = []
-    for earlier in range(batch_id - 1, max(0, batch_id - RECENT_BATCHES) - 1, -1):
+    for earlier in range(batch_id - 1, max(0, batch_id - batches) - 1, -1):
         try:
             records.extend(r for r in log.read(earlier) if noted.covers(r))
         except (CheckpointRefused, InvariantBroken):  # pruned, or damaged: it proves nothing

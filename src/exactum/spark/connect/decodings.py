@@ -20,10 +20,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from exactum.checkpoint.offset_log import Offsets, from_json, to_json
+from exactum.checkpoint.offset_log import SOURCES, Offsets, from_json, to_json
 from exactum.errors import SettingRefused
 from exactum.protocol.model import PreparedTransaction, SourceOffsets
-from exactum.protocol.sink import WriteOrder
+from exactum.protocol.sink import DEAD_LETTERS, WriteOrder
 from exactum.spark.decoding.bad_records import BadRecords, DeadLetterWriters
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
@@ -48,7 +48,7 @@ def sources_in(plan: Any) -> tuple[RunningSource, ...]:
     for index, read in enumerate(reads):
         source = read.data_source  # empty for a table
         table = _TABLES.get(source.format.lower(), "")
-        options, metadata = dict(source.options), f"sources/{index}"
+        options, metadata = dict(source.options), f"{SOURCES}/{index}"
         found.append(RunningSource(index, reads.index(read), table, options, metadata))
     return tuple(found)
 
@@ -107,6 +107,7 @@ class PlainReads(BadRecords):
     """Those of one run of one query."""
 
     count_once = True
+    """Nobody sees here whether a function reads a batch twice."""
 
     def __init__(self, run: Run, decodings: tuple[DecodingPlan, ...], jobs: Jobs) -> None:
         """
@@ -133,17 +134,11 @@ class PlainReads(BadRecords):
         self._batch = batch
 
     def write(
-        self,
-        frame: DataFrame,
-        order: WriteOrder,
-        name: str,
-        plan: DeadLetterPlan,
-        *,
-        miscounted: bool = False,
+        self, frame: DataFrame, order: WriteOrder, plan: DeadLetterPlan, *, miscounted: bool
     ) -> list[PreparedTransaction]:
         """See the base class."""
         prepared: list[PreparedTransaction] = []
-        task = WriteTask(((name, DeadLetterWriters(plan)),), order.run)
+        task = WriteTask(((DEAD_LETTERS, DeadLetterWriters(plan)),), order.run)
         for decoding in self._decodings:
             begins, ends = self._range(decoding.source)
             if ends:

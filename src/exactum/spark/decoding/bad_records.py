@@ -25,7 +25,7 @@ from pyspark.sql import functions as f
 from exactum import events
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.protocol.model import Completed, PreparedTransaction
-from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
+from exactum.protocol.sink import DEAD_LETTERS, Guarantee, Rejection, TaskName, WriteOrder, Writer
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy, counts_of
 from exactum.spark.decoding.decode_task import BAD
 from exactum.spark.jvm.frames import frame_of, unchecked_session
@@ -102,16 +102,10 @@ class BadRecords(EpochListener):
         return False
 
     def write(
-        self,
-        frame: DataFrame,
-        order: WriteOrder,
-        name: str,
-        plan: DeadLetterPlan,
-        *,
-        miscounted: bool = False,
+        self, frame: DataFrame, order: WriteOrder, plan: DeadLetterPlan, *, miscounted: bool
     ) -> list[PreparedTransaction]:
-        """Write the epoch's bad records to its dead letters (participant ``name``), after its other
-        rows were written. ``miscounted``: Spark may have counted too few.
+        """Write the epoch's bad records to its dead letters, after its other rows were written.
+        ``miscounted``: Spark may have counted too few.
 
         Raises:
             EpochAborted: fewer, or other, records are bad than were before; and as
@@ -170,13 +164,7 @@ class CountedBadRecords(BadRecords):
             self._run.emit(events.RowsDeadLettered(*about, self._lettered))
 
     def write(
-        self,
-        frame: DataFrame,
-        order: WriteOrder,
-        name: str,
-        plan: DeadLetterPlan,
-        *,
-        miscounted: bool = False,
+        self, frame: DataFrame, order: WriteOrder, plan: DeadLetterPlan, *, miscounted: bool
     ) -> list[PreparedTransaction]:
         """See the base class."""
         counted = self._bad(Policy.DEAD_LETTER)
@@ -190,7 +178,9 @@ class CountedBadRecords(BadRecords):
             if count is None:
                 continue
             with view.read_once(self._letters(frame, decoded)) as kept:
-                job = write_job.WriteJob(WriteTask(((name, DeadLetterWriters(plan)),), order.run))
+                job = write_job.WriteJob(
+                    WriteTask(((DEAD_LETTERS, DeadLetterWriters(plan)),), order.run)
+                )
                 prepared.extend(job.run(kept, order).prepared)
                 with write_job.errors_of_jobs():
                     found = Bad(*kept.agg(*counts_of(f.lit(True))).collect()[0])

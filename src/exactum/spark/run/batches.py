@@ -131,7 +131,6 @@ class EpochRunner:
                         self._bad_records.write(
                             frame,
                             order,
-                            DEAD_LETTERS,
                             self._sinks.dead_letters,
                             miscounted=self._write.is_kept,
                         )

@@ -49,8 +49,8 @@ def refuse_replaced_offsets(run: Run, log: DecisionLog) -> None:
     """
     begins, last = run.first_batch_id, run.first_batch_id - 1
     log.read(begins)  # first: see ``ends.check_start``
-    for record in commits_in_force(recent(log, begins, run.record.content.noted)):
-        if record.epoch.batch_id == last and run.read(f"{OFFSETS}/{last}") is not None:
+    for record in commits_in_force(recent(log, begins, run.record.content.noted, batches=1)):
+        if run.read(f"{OFFSETS}/{last}") is not None:
             refuse_other_offsets(record, source_offsets(run.read, last, run.checkpoint))
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exactum.checkpoint.offset_log import Offsets, ReadText, from_json, source_offsets
+from exactum.checkpoint.offset_log import SOURCES, Offsets, ReadText, from_json, source_offsets
 from exactum.protocol.model import Completed, SourceOffsets
 from exactum.spark.live import RunningSource, noted_offsets
 from exactum.spark.open_queries import Stoppable
@@ -50,7 +50,7 @@ def all_initial_offsets(read: ReadText, sources: int) -> list[Offsets]:
     """Those of so many sources, in the order of the offset log's lines, without asking Spark; empty
     for one that is not Kafka's, or that has no folder of its own.
     """
-    return [noted_offsets(read, f"sources/{number}/0") for number in range(sources)]
+    return [noted_offsets(read, f"{SOURCES}/{number}/0") for number in range(sources)]
 
 
 def begin_of(source: RunningSource, batch: Batch, read: ReadText) -> Offsets:
