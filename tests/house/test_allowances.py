@@ -17,7 +17,7 @@ LINES_MAX = {
     "files": 1_730,
     "formats": 2_470,
     "java": 440,
-    "kafka": 6_350,
+    "kafka": 6_430,
     "lake": 2_325,
     "local": 840,
     "monitor": 3_650,

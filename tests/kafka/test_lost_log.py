@@ -1,14 +1,19 @@
-"""Decided, and then the log is not what it was: a person has to look, and is told where."""
+"""The log is not what it was. Before the decision the epoch is aborted; after it a person has to
+look, and is told where.
+"""
 
 from __future__ import annotations
 
 import pytest
+from kafka.record import MemoryRecords
 
-from exactum.errors import HeuristicOutcome
+from exactum.errors import EpochAborted, HeuristicOutcome
 from exactum.kafka.readback import LogReader
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import KafkaTransaction
+from exactum.local import LocalKafka
 from exactum.protocol.model import CommitPermit, PreparedTransaction
+from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import OpenedSink, frame, opened
 
@@ -129,3 +134,66 @@ def test_a_marker_behind_other_records_is_somebody_elses(broker: Broker) -> None
         logs = LogReader(run.participant._requests, [partition])
         assert logs.read_back(partition, first, transaction.producer).own is True
         assert logs.read_back(partition, first - 1, transaction.producer).own is None
+
+
+# ---- before the decision ---------------------------------------------------------------------
+
+
+def lost_tail(kafka: LocalKafka, topic: str) -> None:
+    """As after a power cut: the broker comes back, and the partition's log ends before the first
+    record of an open transaction, that had not reached the disk.
+    """
+    folder = kafka.data_dir / "data" / f"{topic}-0"
+    kafka.kill()
+    log = folder / f"{0:020}.log"
+    batches = MemoryRecords(log.read_bytes())
+    end = kept = 0
+    while (batch := batches.next_batch()) is not None:
+        end += batch.size_in_bytes
+        if batch.is_control_batch or not batch.is_transactional:
+            kept = end
+    with log.open("r+b") as file:
+        file.truncate(kept)
+    for snapshot in folder.glob("*.snapshot"):
+        snapshot.unlink()
+    kafka.restart()
+
+
+@pytest.mark.parametrize(
+    ("loss", "epochs", "by_rows"),
+    [
+        ("power cut", 0, False),
+        ("power cut", 1, False),
+        ("topic made anew", 1, False),
+        ("topic made anew", 0, True),
+    ],
+)
+def test_records_that_were_lost_while_their_task_wrote_on(
+    loss: str, epochs: int, by_rows: bool
+) -> None:
+    """In a run's first epoch, and in a later one. The leader takes what comes next whatever its
+    sequence, and counts those before it.
+    """
+    with LocalKafka() as kafka:
+        broker = Broker(kafka)
+        name = broker.topic("midway", partitions=1)
+        rows = frame(ROWS, topic=[name] * len(ROWS)) if by_rows else frame(ROWS)
+        broker.produce(name, b"old")
+        with opened(broker.sink(None if by_rows else name)) as sink:
+            for _ in range(epochs):
+                sink.epoch(rows)
+                broker.read(name)  # waits for the marker
+            sink.sequence += 1
+            writer = sink.writer(sink.sequence, 0)
+            writer.write(rows)
+            writer._owned.producer.flush(30_000)
+            if loss == "power cut":
+                lost_tail(kafka, name)
+            else:
+                broker.made_anew(name)
+            writer.write(rows)
+            with raised(EpochAborted, f"{name}-0 has lost the first records of"):
+                sink.participant.verify([writer.prepare()])
+            sink.epoch(rows)
+        kept = [b"old", *ROWS * epochs] if loss == "power cut" else []
+        assert broker.values(name) == [*kept, *ROWS]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.record import MemoryRecordsBuilder
+from kafka.record import MemoryRecords, MemoryRecordsBuilder
 from pyspark.sql.streaming import StreamingQuery
 
 from exactum import events
@@ -185,7 +185,8 @@ def test_a_batch_without_a_time() -> None:
     old.append(1_234, None, b"value")
     old.close()
     batch = bytes(old.buffer())
-    assert [batch_time_ms(each) for each in (b"", batch[:30], batch)] == [None] * 3
+    firsts = [MemoryRecords(each).next_batch() for each in (b"", batch[:30], batch)]
+    assert [batch_time_ms(each) for each in firsts] == [None] * 3
 
 
 # ---- real topics -----------------------------------------------------------------------------

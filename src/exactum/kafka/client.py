@@ -44,7 +44,7 @@ from kafka.protocol.admin.transactions import (
     ListTransactionsRequest,
 )
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetFetchRequest
-from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 from kafka.record import MemoryRecords
 
@@ -72,6 +72,7 @@ __all__ = [
     "ListOffsetsRequest",
     "ListTransactionsRequest",
     "MemoryRecords",
+    "MetadataRequest",
     "OffsetFetchRequest",
 ]
 

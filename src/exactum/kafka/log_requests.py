@@ -11,6 +11,7 @@ from exactum.kafka.client import (
     FetchRequest,
     ListOffsetsRequest,
     MemoryRecords,
+    MetadataRequest,
 )
 from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.routing import Router, by_topic
@@ -36,6 +37,16 @@ class ProducerState:
     producer_epoch: int
     last_sequence: int
     transaction_start_offset: int
+
+
+@dataclass(frozen=True)
+class LogIdentity:
+    """By which a log is known to be the one that it was: the topic's id changes where it is made
+    anew (zeros before Kafka 2.8), the leader's epoch with each election and each of its starts.
+    """
+
+    topic_id: str
+    leader_epoch: int
 
 
 class LogRequests:
@@ -145,10 +156,19 @@ class LogRequests:
         """
         found: dict[Partition, int] = {}
         for partition, offset in offsets.items():
-            records = self.fetch(partition, offset, bytes_max=ANY_BATCH_BYTES).records
-            if (at_ms := batch_time_ms(bytes(records or b""))) is not None:
+            if (at_ms := batch_time_ms(self.first_batch(partition, offset))) is not None:
                 found[partition] = at_ms
         return found
+
+    def first_batch(self, partition: Partition, offset: int) -> Any:
+        """The first batch at or after an offset, as kafka-python reads it, whose header holds
+        without its records; None where there is none yet.
+
+        Raises:
+            SettingRefused: READ on the topic is not granted.
+        """
+        answer = self.fetch(partition, offset, bytes_max=ANY_BATCH_BYTES)
+        return MemoryRecords(bytes(answer.records or b"")).next_batch()
 
     def describe_producers(
         self,
@@ -184,12 +204,35 @@ class LogRequests:
             }
         return found
 
+    def identities(self, partitions: Iterable[Partition]) -> dict[Partition, LogIdentity]:
+        """Of each partition's log, as its leader says, who hears of an election before it takes
+        records by it.
+        """
+        wanted = set(partitions)
 
-def batch_time_ms(batch: bytes) -> int | None:
-    """The time that the first batch's header says: of its first record where the producer set it,
-    else when the broker took it. None: it says none, or there is no whole batch.
+        def request(asked: Sequence[Partition]) -> Any:
+            topic = MetadataRequest.MetadataRequestTopic
+            return MetadataRequest(
+                topics=[topic(name=name) for name in by_topic(asked)],
+                allow_auto_topic_creation=False,
+            )
+
+        def read(answer: Any) -> Iterable[tuple[Partition, int, Any]]:
+            for topic in answer.topics:
+                for p in topic.partitions:
+                    if (partition := (topic.name, p.partition_index)) in wanted:
+                        identity = LogIdentity(str(topic.topic_id), p.leader_epoch)
+                        yield partition, p.error_code, identity
+
+        # An answer tells of all of a topic's partitions.
+        answers = self._router.by_leader(wanted, request, read, each_max=len(wanted) or 1)
+        return {partition: identity for partition, (_, identity) in answers.items()}
+
+
+def batch_time_ms(first: Any) -> int | None:
+    """The time that a batch's header says: of its first record where the producer set it, else when
+    the broker took it. None: it says none, or there is no batch.
     """
-    first = MemoryRecords(batch).next_batch()
     if first is None or first.magic != MAGIC:
         return None
     is_first = first.timestamp_type == BY_THE_PRODUCER

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from exactum.errors import (
     Unavailable,
 )
 from exactum.kafka.failure import DeliveryError, KafkaFailure, access_refused, failure_of
-from exactum.kafka.log_requests import ProducerState
+from exactum.kafka.log_requests import LogIdentity, ProducerState
 from exactum.kafka.messages import HEADERS, produce
 from exactum.kafka.outcome import TransactionDescription, from_description, from_marker
 from exactum.kafka.producer import Producer
@@ -62,6 +63,10 @@ FRESH_S = 5.0
 """How long after they were verified a commit need not look again whether all records are there."""
 MARGIN_MAX_MS = 30_000
 """What a transaction must have left to be decided: a tenth of its timeout, at most this."""
+LOOKS_MAX = 20
+"""How often a batch that was acknowledged is looked for; each time a broker waits 50 ms for it. A
+leader of late may not know yet that the others have it.
+"""
 FENCE_ROUNDS_MAX = 60
 FENCE_PAUSE_S = 0.05
 
@@ -69,7 +74,14 @@ FENCE_PAUSE_S = 0.05
 class KafkaParticipant:
     """Participant of one Kafka sink in one run of a query."""
 
-    def __init__(self, plan: ProducerPlan, requests: BrokerRequests, cluster_id: str) -> None:
+    def __init__(
+        self,
+        plan: ProducerPlan,
+        requests: BrokerRequests,
+        cluster_id: str,
+        logs: Mapping[Partition, LogIdentity] = MappingProxyType({}),
+    ) -> None:
+        """``logs``: those that are known, before a task has written."""
         self._plan = plan
         self._requests = requests
         self._cluster_id = cluster_id
@@ -80,6 +92,8 @@ class KafkaParticipant:
         """Whether nothing was listed since: a task that is late may have begun anew by the next."""
         self._none_open_s = time.monotonic()
         """When none of the next epoch's transactions had begun, by the monotonic clock."""
+        self._logs = dict(logs)
+        """Which they were when they were asked for last; of others it is not known."""
 
     @property
     def name(self) -> str:
@@ -180,14 +194,21 @@ class KafkaParticipant:
         found = self._requests.describe_transactions(t.transactional_id for t in transactions)
         for transaction in transactions:
             self._check_open(transaction, found[transaction.transactional_id])
+        partitions = {p for d in found.values() if d is not None for p in d.partitions}
+        logs = self._requests.identities(partitions)
         leaders = self._requests.describe_producers(
-            {p for d in found.values() if d is not None for p in d.partitions},
-            of={t.producer_id for t in transactions},
+            partitions, of={t.producer_id for t in transactions}
         )
         checked = [
             self._with_partitions(p, t, found[t.transactional_id], leaders)
             for p, t in zip(prepared, transactions, strict=True)
         ]
+        if changed := {p for p, log in logs.items() if self._logs.get(p) != log}:
+            for transaction in map(KafkaTransaction.of, checked):
+                for partition, (first_offset, _) in transaction.partitions:
+                    if partition in changed:
+                        self._check_begin(transaction, partition, first_offset)
+            self._logs |= logs
         self._verified = {
             t.transactional_id: self._sighting(t.transactional_id, t.producer) for t in transactions
         }
@@ -251,6 +272,27 @@ class KafkaParticipant:
         payload = json.loads(prepared.payload)
         payload |= {"cluster_id": self._cluster_id, "partitions": by_topic}
         return replace(prepared, payload=json.dumps(payload))
+
+    def _check_begin(
+        self, transaction: KafkaTransaction, partition: Partition, first_offset: int
+    ) -> None:
+        """Of a log that may have lost records while the task wrote on: a leader that knows nothing
+        of a producer takes its next batch whatever the sequence (ProducerAppendInfo.java,
+        checkSequence), and then counts those before it. From there on it demands each.
+        """
+        looks = (self._requests.first_batch(partition, first_offset) for _ in range(LOOKS_MAX))
+        begin = next((batch for batch in looks if batch is not None), None)
+        if (
+            begin is None
+            or (begin.producer_id, begin.producer_epoch) != transaction.producer
+            or begin.base_sequence != 0
+        ):
+            raise EpochAborted(
+                f"{partition[0]}-{partition[1]} has lost the first records of transaction "
+                f"{transaction.transactional_id!r} while sink {self.name!r} wrote it: the topic "
+                "was made anew, or its leader came back without them. Nothing was committed; "
+                "start the query again."
+            )
 
     # ---- commit ------------------------------------------------------------------------------
 
@@ -440,7 +482,7 @@ def _held(
 ) -> tuple[int, int] | None:
     """(first offset, records) of an open transaction in one partition, as its leader says; None: it
     holds none. A new producer epoch numbers its records from 0 in each partition, so the last
-    sequence says how many there are.
+    sequence says how many there are, in a log that has lost none (``_check_begin``).
     """
     state = leader.get(transaction.producer_id)
     if state is None or state.producer_epoch != transaction.producer_epoch:

@@ -177,16 +177,15 @@ class Router:
         request: Callable[[Sequence[Partition]], Any],
         read: Callable[[Any], Iterable[tuple[Partition, int, Any]]] | None = None,
         again: Collection[KafkaFailure] = (),
+        each_max: int = PARTITIONS_MAX,
     ) -> dict[Partition, tuple[int, Any]]:
         """Ask each partition's leader until every partition has an answer, as ``by_coordinator``.
 
         ``read``: of an answer that is not made of ``topics`` with their ``partitions``. ``again``:
-        failures that are not final here.
+        failures that are not final here. ``each_max``: most partitions in one request.
         """
         each = read or (lambda answer: in_topics(answer.topics))
-        question = Question(
-            request, lambda answer, _: each(answer), PARTITIONS_MAX, frozenset(again)
-        )
+        question = Question(request, lambda answer, _: each(answer), each_max, frozenset(again))
         return self._ask(partitions, question, self._leaders, self._learn_leaders)
 
     def _ask(

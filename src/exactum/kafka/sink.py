@@ -10,13 +10,14 @@ from exactum.errors import SettingRefused
 from exactum.kafka import messages, settings
 from exactum.kafka.connection_settings import checked_servers, security_settings
 from exactum.kafka.failure import access_refused
+from exactum.kafka.log_requests import LogIdentity
 from exactum.kafka.participant import KafkaParticipant
 from exactum.kafka.producer_pool import ProducerPlan
 from exactum.kafka.requests import BrokerRequests
 from exactum.kafka.settings import try_out
 from exactum.kafka.topic import CONFIGS, TopicFacts, facts_of, name_trouble
 from exactum.kafka.topic_reader import dead_letters_in
-from exactum.kafka.transaction import KafkaScope, checked_prefix
+from exactum.kafka.transaction import KafkaScope, Partition, checked_prefix
 from exactum.kafka.writer import KafkaWriterFactory
 from exactum.problem import Problem
 from exactum.protocol.dead_letter import DeadLetter
@@ -200,8 +201,11 @@ class KafkaSink(NotAFunction):
             ),
             transaction_timeout_ms=self._timeout(of_the_broker.get(TIMEOUT_MAX)),
         )
+        logs: Mapping[Partition, LogIdentity] = {}  # before a task has written
         if run.guarantee is Guarantee.EXACTLY_ONCE:
             self._check_transactions(plan, facts, requests)
+            if self._topic is not None:
+                logs = requests.identities((self._topic, i) for i in range(facts.partitions))
             try_out(plan.producer_settings("tried"), self._where)
         cluster_id = requests.cluster_id()
         topics = "all topics" if self._topic is None else f"topic {self._topic!r}"
@@ -214,7 +218,7 @@ class KafkaSink(NotAFunction):
             return KafkaParticipant(replace(plan, scope=scope), own, cluster_id)
 
         return OpenSink(
-            KafkaParticipant(plan, requests, cluster_id),
+            KafkaParticipant(plan, requests, cluster_id, logs),
             KafkaWriterFactory(plan, self._topic, facts),
             f"{topics} of Kafka cluster {cluster_id}",
             {"kafka": cluster_id, "prefix": self._prefix},
