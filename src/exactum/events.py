@@ -64,13 +64,15 @@ class RunEnded(Event):
     """A run of a query is over. ``batch_id`` is the last batch it was at, -1 where it came to none.
 
     ``error`` is the class of the error that ended it and ``disposition`` what that class says may
-    be done next (see ``exactum.errors``); both are empty where the query was stopped, and where its
-    script ended while it ran: ``reason`` says that.
+    be done next (see ``exactum.errors``); both are empty where the query was stopped, where it
+    ended by itself (``has_read_all``), and where its script ended while it ran: ``reason`` says
+    that.
     """
 
     error: str
     disposition: str
     reason: str
+    has_read_all: bool = False
 
 
 @dataclass(frozen=True)

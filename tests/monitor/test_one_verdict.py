@@ -72,7 +72,7 @@ def held(folder: Path) -> tuple[Story, int]:
 
 
 def ended(folder: Path) -> tuple[Story, int]:
-    return at_work(10, 0, folder, ends=True).ends(), 9
+    return at_work(10, 0, folder, ends=True).ends(has_read_all=True), 9
 
 
 def stopped(folder: Path) -> tuple[Story, int]:
@@ -222,5 +222,5 @@ def test_an_older_fact_of_another_process_comes_late(tmp_path: Path) -> None:
     made.tells(ago(90).starts().after(10).completes(4))
     source = CheckpointJobs([made.folder])
     assert [judge(job).verdict.value for job in source.jobs().values()] == ["IN DOUBT"]
-    made.spark(5, 5).tells(ago(0.1).starts(ends=True).after(0.1).ends())
+    made.spark(5, 5).tells(ago(0.1).starts(ends=True).after(0.1).ends(has_read_all=True))
     assert [judge(job).verdict.value for job in source.jobs().values()] == ["OK"]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -23,22 +24,33 @@ from tests.kit.waiting import WAIT_MAX_S, await_true
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("way", ["has read all", "fails", "is stopped while it waits"])
+WAYS = ["has read all", "has read all at once", "fails", "is stopped while it waits"]
+
+
+@pytest.mark.parametrize("way", [*WAYS, "is stopped halfway", "is stopped behind a batch"])
 def test_an_end_is_never_taken_for_a_death(spark: SparkSession, tmp_path: Path, way: str) -> None:
-    """How it ended is written down before the run lets go of its file."""
+    """How it ended is written down before the run lets go of its file. Of a query that ends by
+    itself, a stop is no end of its own.
+    """
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.txt").write_text("x\n")
+    for name in range(20 if way == "is stopped halfway" else 2):
+        (tmp_path / "in" / f"{name}.txt").write_text("x\n")
     checkpoint = tmp_path / "checkpoint"
     once = exactum.exactly_once(exactum.FileSink(tmp_path / "out", format="json"))
     write = once.for_each_batch(checkpoint=checkpoint)
 
     def code(frame: DataFrame, batch_id: int) -> None:
         write(frame, batch_id)
-        raise ValueError("of the user")
+        if way == "fails":
+            raise ValueError("of the user")
+        (query,) = spark.streams.active
+        threading.Thread(target=query.stop).start()
+        await_true(lambda: not query.isActive, "it was stopped")
 
     def run(**trigger: Any) -> Any:
-        lines = spark.readStream.text(str(tmp_path / "in")).writeStream.trigger(**trigger)
-        if way != "fails":
+        read = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
+        lines = read.writeStream.trigger(**trigger)
+        if way not in ("fails", "is stopped behind a batch"):
             return once.start(lines, checkpoint=checkpoint)
         return lines.foreachBatch(code).option("checkpointLocation", str(checkpoint)).start()
 
@@ -50,6 +62,12 @@ def test_an_end_is_never_taken_for_a_death(spark: SparkSession, tmp_path: Path, 
         query = run(processingTime="0 seconds")
         await_true(lambda: bool(outliving(Folder(checkpoint), 0)), "it runs again")
         query.stop()
+    elif way == "is stopped halfway":
+        query = run(availableNow=True)
+        await_true(lambda: read_job(checkpoint).completed is not None, "it is at work")
+        query.stop()
+    elif way == "has read all at once":
+        assert run(once=True).awaitTermination(WAIT_MAX_S)
     else:
         with suppress(StreamingQueryException):
             assert run(availableNow=True).awaitTermination(WAIT_MAX_S)
@@ -62,5 +80,6 @@ def test_an_end_is_never_taken_for_a_death(spark: SparkSession, tmp_path: Path, 
             over_s = time.monotonic() + 1.5  # more than the recorder keeps anything
     assert not [reason for _, reason in seen if "without a word" in reason]
     verdict, reason = seen[-1]
-    assert verdict is (Verdict.OK if way == "has read all" else Verdict.DOWN)
-    assert {"has read all": "", "fails": "UnknownFailure"}.get(way, "It was stopped") in reason
+    words = {"has read all": "It has read", "fails": "UnknownFailure"}
+    assert verdict is (Verdict.OK if way.startswith("has read all") else Verdict.DOWN)
+    assert words.get(way.removesuffix(" at once"), "It was stopped") in reason

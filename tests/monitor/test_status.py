@@ -274,7 +274,7 @@ def test_a_start_that_is_refused_behind_a_clean_end(
         "No process runs it. It ended with CheckpointRefused: no.",
     )
     assert "worked since" not in shown(checkpoint)
-    checkpoint.tells(ago(40).starts("i3", ends=True).ends(incarnation="i3"))
+    checkpoint.tells(ago(40).starts("i3", ends=True).ends(incarnation="i3", has_read_all=True))
     assert checkpoint.says()[0] == "OK"
     assert ", and it has worked since: no\n" in shown(checkpoint)
 
@@ -337,7 +337,7 @@ def test_exit_status_of_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """One that does not work is worse than one of which nobody can tell."""
     down = Checkpoint(tmp_path / "down").spark(1, 1).tells(ago(60).starts(ends=False).epoch(1))
     done = Checkpoint(tmp_path / "done").spark(1, 1)
-    done.tells(ago(60).starts(ends=True).epoch(1).ends())
+    done.tells(ago(60).starts(ends=True).epoch(1).ends(has_read_all=True))
     names = (str(down.folder), str(tmp_path / "none"), str(done.folder))
     one, two, three = (value_of(name)["status"] for name in names)
     assert render.worst([three]) == 0

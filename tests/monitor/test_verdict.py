@@ -134,12 +134,13 @@ def test_a_query_that_ends_by_itself_and_has_ended_is_fine() -> None:
         Story()
         .starts(ends=True)
         .epoch(0)
-        .ends()
+        .ends(has_read_all=True)
         .dies("done", text="it ended by itself")
         .after(9999)
     )
     assert judged(story) == Judgement(Verdict.OK, "It has read what it was to read, and has ended.")
     assert verdict(Story().starts(ends=True).ends("Unavailable", "retry", "no")) is Verdict.DOWN
+    assert verdict(Story().starts(ends=True).epoch(0).ends()) is Verdict.DOWN, "it was stopped"
 
 
 def test_a_query_that_was_started_again_and_finds_nothing_to_read() -> None:
@@ -459,7 +460,7 @@ def test_exactly_one_verdict_whatever_is_heard(
         found = judge(at(stats, fact.at_ms + pause_ms, is_alive))
         assert found.reason
         alive = stats.is_running if is_alive is None else is_alive
-        if not alive and not stats.in_doubt and not (stats.has_stopped and stats.ends):
+        if not alive and not stats.in_doubt and not (stats.has_stopped and stats.has_read_all):
             assert found.verdict is Verdict.DOWN
         if found.verdict is not Verdict.OK:
             assert found.todo

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import functions as f
 
 import exactum
+from exactum import events
 from exactum.errors import SettingRefused, Unavailable
 from exactum.spark.source import (
     columnar,
@@ -66,6 +67,8 @@ def test_stop_offsets(stream: Any, topics: Any, way: str) -> None:
         topics.give(name, 1)
         assert stream.run(stream.read(name)) is None
         assert stream.rows() == rows(21, 21)
+    await_true(lambda: len(stream.told(events.RunEnded)) == 6, "each end is told")
+    assert all(end.has_read_all for end in stream.told(events.RunEnded))
 
 
 @pytest.mark.deep

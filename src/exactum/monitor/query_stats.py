@@ -151,11 +151,11 @@ class QueryStats:
     guarantee: str | None = None
     checkpoint: str | None = None
     trigger_ms: int = 0
-    """``ends`` and this as in ``events.RunStarted``."""
-    ends: bool = False
+    """As in ``events.RunStarted``."""
     is_running: bool = False
     has_stopped: bool = False
-    """The last run was stopped, or had read all that it was to read."""
+    """The last run was stopped, or had read all that it was to read (``has_read_all``)."""
+    has_read_all: bool = False
     run_began_ms: int | None = None
     observed_ms: int | None = None
     is_waiting: bool = False
@@ -270,7 +270,7 @@ class QueryStats:
     def _run_started(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.guarantee, self.checkpoint = of["guarantee"], of["checkpoint"]
         self.timeouts_ms = dict(of.get("timeouts_ms") or {})
-        self.trigger_ms, self.ends = int(of.get("trigger_ms") or 0), bool(of.get("ends"))
+        self.trigger_ms = int(of.get("trigger_ms") or 0)
         self._identify(at_ms, of)
 
     def _waits(self, at_ms: int, of: Mapping[str, Any]) -> None:
@@ -308,9 +308,9 @@ class QueryStats:
         self.ended_incarnation = written.ended_incarnation
         self.is_running, self.at_hand = False, None
         if self.last_end is None:  # nor from who saw its process end
-            self.has_stopped, self.failed_starts = written.has_stopped, written.failed_starts
+            self.has_stopped, self.has_read_all = written.has_stopped, written.has_read_all
             self.last_end, self.last_failure = written.last_end, written.last_failure
-            self.open_since_ms = written.open_since_ms
+            self.open_since_ms, self.failed_starts = written.open_since_ms, written.failed_starts
 
     def _identify(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self.runs += of["incarnation"] != self.incarnation
@@ -345,6 +345,7 @@ class QueryStats:
             self.last_end = RunEnd(at_ms, "", "", of["reason"])
         elif not is_late:
             self.has_stopped, self.open_since_ms, self.last_end = True, None, None
+            self.has_read_all = bool(of.get("has_read_all"))
 
     def _process_ended(self, at_ms: int, of: Mapping[str, Any]) -> None:
         failed = of["meaning"] != "done"

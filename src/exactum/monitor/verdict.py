@@ -193,7 +193,7 @@ def _down(case: _Case) -> Judgement | None:
             f"{_ending_of(failure)}",
             _advice_after(failure.disposition, is_alive=True),
         )
-    if stats.has_stopped and stats.ends:
+    if stats.has_stopped and stats.has_read_all:
         return None
     if stats.has_stopped:
         return Judgement(

@@ -208,7 +208,7 @@ def _run_ended(of: Fields) -> Sentence:
     if not of["error"] and of["reason"]:
         return Sentence("The run ended with its script", WARN, str(of["reason"]))
     if not of["error"]:
-        return Sentence("The run was stopped")
+        return Sentence("The run had read all" if of.get("has_read_all") else "The run was stopped")
     return Sentence(f"The run ended with {of['error']}", BAD, str(of["reason"]))
 
 

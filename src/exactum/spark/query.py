@@ -47,7 +47,7 @@ class Run:
     ``retained`` how many batches Spark's own logs keep, ``first_batch_id`` the batch that it begins
     with, ``staging`` what the user gave, ``hadoop`` how the session reaches file systems (it may
     hold secrets). ``emit`` takes its events. ``by_user``: its batches come through a function of
-    the user's.
+    the user's. ``at_stops`` is set once all its sources have a stop and are read up to it.
     """
 
     query_id: str
@@ -66,6 +66,7 @@ class Run:
     staging: str | Path | None = None
     hadoop: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     by_user: bool = False
+    at_stops: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
 
     @cached_property
     def number(self) -> int:
@@ -151,6 +152,18 @@ class Run:
         """Whether it was stopped, and has not failed. False where nobody can tell."""
         try:
             return not self.live.is_active() and self.live.failure() is None
+        except (JvmError, OSError):
+            return False
+
+    def has_read_all(self, *, completed: bool) -> bool:
+        """Whether this run, which has not failed, ended by itself, and was not stopped before that.
+        ``completed``: a batch of it is. False where nobody can tell.
+        """
+        try:
+            return self.at_stops.is_set() or (
+                self.trigger.startswith(ENDING_TRIGGERS)
+                and self.execution.has_read_all(completed=completed)
+            )
         except (JvmError, OSError):
             return False
 

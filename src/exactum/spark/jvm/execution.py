@@ -113,6 +113,14 @@ class Execution:
         error = self._execution.exception()
         return str(error.get().getMessage()) if error.isDefined() else None
 
+    def has_read_all(self, *, completed: bool) -> bool:
+        """Of a query whose trigger ends it, and that has ended: whether it came to that end. It has
+        found nothing new; or a batch is ``completed`` where the trigger is for one.
+        """
+        if class_name(self._execution.triggerExecutor()) == "SingleBatchExecutor" and completed:
+            return True
+        return bool(self._execution.noNewData())
+
     def doing(self) -> str:
         return str(self._execution.status().message())
 

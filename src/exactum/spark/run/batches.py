@@ -190,7 +190,8 @@ class EpochRunner:
         else:
             how = how_it_ended(None if is_stop else error, failure)
         last = -1 if self._last is None else self._last.batch_id
-        self.run.emit(events.RunEnded(*self.run.about(last), *how))
+        is_end = not any(how) and self.run.has_read_all(completed=self._last is not None)
+        self.run.emit(events.RunEnded(*self.run.about(last), *how, is_end))
 
     def close(self) -> None:
         """Let go of every connection; what is open in the targets stays as it is."""

@@ -102,6 +102,7 @@ class Bounds(EpochListener):
                 return
         if self._gate.between_epochs(math.inf):
             logger.info("%s has read its sources up to their stops and ends", self._run)
+            self._run.at_stops.set()
             self._run.live.stop()
 
     def _begins(self) -> list[Offsets]:
