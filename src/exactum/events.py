@@ -234,7 +234,8 @@ class InputLag(Event):
     source reads uncommitted records; control markers and aborted records count too.
     ``lag_seconds`` is for how long the oldest of them could have been read, 0 where there is none,
     None where that is not known. ``lso_gap_records`` is what open transactions hide behind the last
-    stable offset.
+    stable offset. ``not_counted`` are the query's sources whose lag nobody knows: not of Kafka, or
+    the driver cannot ask their cluster, or that does not answer now.
     """
 
     topic: str
@@ -242,6 +243,7 @@ class InputLag(Event):
     lag_records: int
     lag_seconds: float | None
     lso_gap_records: int
+    not_counted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

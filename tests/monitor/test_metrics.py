@@ -206,6 +206,16 @@ def test_a_lag_of_long_ago_is_not_shown() -> None:
     assert not any([*m.of(story.ends().stats, story.now_ms)] for m in shown)
 
 
+def test_a_source_whose_lag_nobody_knows(told: Told) -> None:
+    """It has no lag; that it has none is a series of its own, until it answers."""
+    told.begin("q1", "orders")
+    name = 'input_not_counted{query="orders",source="source 1 (not of Kafka)"}'
+    told.observe(events.InputLag("q1", 1, "i-r1", "in", 1, 0, 0.0, 0, ("source 1 (not of Kafka)",)))
+    assert told.scrape()[name] == 1
+    told.observe(events.InputLag("q1", 1, "i-r1", "in", 1, 0, 0.0, 0))
+    assert name not in told.scrape()
+
+
 def test_every_metric_is_in_the_table_of_the_docs() -> None:
     """By its whole name, and nothing that is not there."""
     text = (ROOT / "docs" / "reference" / "metrics.md").read_text()
@@ -304,6 +314,7 @@ VALUES: dict[str, Any] = {
     "float | None": 2.5,
     "tuple[str | None, ...]": ("text",),
     "tuple[int, ...]": (3,),
+    "tuple[str, ...]": ("text",),
     "dict[str, float]": {"write": 2.5},
     "dict[str, int]": {"kafka": 3},
     "dict[str, str]": {"in": "localhost:9092"},

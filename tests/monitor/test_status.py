@@ -330,6 +330,18 @@ def test_who_runs_it_cannot_be_seen(checkpoint: Checkpoint) -> None:
         runs.with_name("kept").rename(runs)
 
 
+def test_a_lag_says_what_it_does_not_count(checkpoint: Checkpoint) -> None:
+    """Zero is the lag of what is asked alone."""
+    story = ago(3).starts().epoch(3).lag(0, not_counted=["source 1 (not of Kafka)"])
+    checkpoint.spark(3, 3).tells(story)
+    with checkpoint.alive():
+        assert checkpoint.says() == ("OK", "Nothing is left to read in what is counted.")
+        assert "lag: 0 offsets; not counted: source 1 (not of Kafka)\n" in shown(checkpoint)
+    checkpoint.tells(ago(2).lag(0))
+    with checkpoint.alive():
+        assert "lag: 0 offsets\n" in shown(checkpoint)
+
+
 # ---- the command -----------------------------------------------------------------------------
 
 

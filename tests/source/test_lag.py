@@ -7,16 +7,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from exactum import events
+from exactum.java.program import SMALL_OPTIONS
 from exactum.kafka.log_requests import batch_time_ms
+from exactum.local import LocalKafka
+from exactum.monitor.job import read_job
+from exactum.monitor.verdict import judge
 from exactum.spark.run import housekeeping
 from exactum.spark.source import watch
 from exactum.spark.source.lag import (
@@ -270,3 +277,45 @@ def test_what_is_not_to_be_read_is_no_lag(
         assert event.lso_gap_records == 0
         other.abort_transaction(WAIT_MAX_S)
     assert len(plain.rows()) == 21
+
+
+@pytest.fixture
+def other_cluster() -> Iterator[LocalKafka]:
+    with LocalKafka(jvm_options=SMALL_OPTIONS) as cluster:
+        yield cluster
+
+
+@pytest.mark.usefixtures("look_often")
+def test_what_is_not_counted_is_named(
+    stream: Stream, topics: Topics, tmp_path: Path, other_cluster: LocalKafka
+) -> None:
+    """A lag of 0 says nothing of files, of topics that the driver cannot ask about, and of a cluster
+    that does not answer.
+    """
+    (tmp_path / "files").mkdir()
+    name, unasked = (topics.topic(each, partitions=1) for each in ("seen", "unasked"))
+    other = Topics(other_cluster)
+    away = other.topic("away", partitions=1)
+    known = {"kafka.isolation.level": "read_committed"}
+    files = stream.spark.readStream.schema("topic string, partition int, offset bigint")
+    frames = [
+        stream.read(name),
+        topics.by_spark(stream.spark, subscribe=unasked, **known, **{"kafka.ssl.protocol": "TLS"}),
+        other.by_spark(stream.spark, subscribe=away, **known),
+        files.json(str(tmp_path / "files")),
+    ]
+    each = (frame.select("topic", "partition", "offset") for frame in frames)
+    topics.give(name, 1, partitions=1)
+    never = {f"source 1 ({unasked})", "source 3 (not of Kafka)"}
+    with running(stream, reduce(DataFrame.union, each), **FIRST_ONLY):
+        until_lag(stream, "all is read", lambda e: (e.lag_records, {*e.not_counted}) == (0, never))
+        said = lambda: judge(read_job(stream.checkpoint)).reason  # noqa: E731
+        await_true(
+            lambda: said() == "Nothing is left to read in what is counted.", "no more is said"
+        )
+        other_cluster.kill()
+        until_lag(
+            stream,
+            "one is silent",
+            lambda e: e.topic == name and {*e.not_counted} == {*never, f"source 2 ({away})"},
+        )

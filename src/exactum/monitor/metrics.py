@@ -271,6 +271,12 @@ METRICS = (
         ("topic",),
     ),
     Metric(
+        "input_not_counted",
+        "1 for each source whose lag nobody knows.",
+        lambda q, _: [((source,), 1.0) for source in q.not_counted if q.is_running],
+        ("source",),
+    ),
+    Metric(
         "input_lso_gap_records",
         "Offsets hidden behind open transactions upstream.",
         lambda q, _: [((topic,), float(at.lso_gap_records)) for topic, at in q.inputs.items()],

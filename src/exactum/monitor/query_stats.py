@@ -216,6 +216,8 @@ class QueryStats:
     event_time_watermark: str | None = None
     lags: list[LagSample] = field(default_factory=list)
     """Of the run at hand."""
+    not_counted: list[str] = field(default_factory=list)
+    """Sources that ``lags`` say nothing of."""
     batches: list[BatchLine] = field(default_factory=list)
     phase_seconds: dict[str, Histogram] = field(default_factory=dict)
 
@@ -327,7 +329,7 @@ class QueryStats:
     def _begin_silence(self) -> None:
         """What was known of lags and pauses was an older run's."""
         self.lags, self.gaps_ms, self.restart_at_ms = [], [], None
-        self._topics, self._has_failed = {}, False
+        self._topics, self._has_failed, self.not_counted = {}, False, []
 
     def _run_ended(self, at_ms: int, of: Mapping[str, Any]) -> None:
         self._note_death(failed=bool(of["error"]))
@@ -501,7 +503,7 @@ class QueryStats:
             others = (state for name, state in self._topics.items() if name not in self.inputs)
             self.inputs[OTHERS] = _together(at_ms, list(others))
         every = _together(at_ms, list(self._topics.values()))
-        self.is_watched = True
+        self.is_watched, self.not_counted = True, [*map(str, of.get("not_counted") or ())]
         self._add_lag(LagSample(at_ms, every.lag_records, every.lag_seconds))
 
     def _add_lag(self, new: LagSample) -> None:

@@ -387,7 +387,8 @@ def _fine(case: _Case) -> str:
         return "It was started, and has not begun a micro-batch yet."
     is_stale = bool(lags) and case.now_ms - lags[-1].at_ms > FRESH_MS
     if lags and lags[-1].records == 0 and not is_stale:
-        return "Nothing is left to read."
+        of = " in what is counted" if case.stats.not_counted else ""
+        return f"Nothing is left to read{of}."
     if at_hand is not None and not case.completed_in_window:
         many = "" if at_hand.records is None else f" of {at_hand.records:,} records"
         age = span(case.now_ms - at_hand.since_ms)

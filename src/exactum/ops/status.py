@@ -184,7 +184,8 @@ def _lag(job: JobState) -> str:
     age = "" if lag.seconds is None or not lag.records else f", {duration(lag.seconds)}"
     is_past = job.stats.is_past(lag.at_ms, job.at_ms)
     seen = f", as of {millis(max(0, job.at_ms - lag.at_ms))} ago" if is_past else ""
-    return f"{lag.records:,} offsets{age}{seen}"
+    rest = f"; not counted: {', '.join(job.stats.not_counted)}" if job.stats.not_counted else ""
+    return f"{lag.records:,} offsets{age}{seen}{rest}"
 
 
 def _runs(job: JobState) -> str:

@@ -10,6 +10,8 @@ from exactum.checkpoint.offset_log import Offsets, ReadText, from_json
 
 KAFKA = "kafkatable"
 """What Spark calls the table behind ``format("kafka")``."""
+TOPICS = ("subscribe", "subscribePattern", "assign")
+"""The options of such a source that say what it reads: it has one of them."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,10 @@ class RunningSource:
     @property
     def is_kafka(self) -> bool:
         return self.table == KAFKA
+
+    def __str__(self) -> str:
+        topics = filter(None, map(self.option, TOPICS)) if self.is_kafka else ()
+        return f"source {self.index} ({next(iter(topics), 'not of Kafka'):.100})"
 
     def option(self, name: str) -> str | None:
         """The option of this name, ignoring case as Spark does; None: not given."""

@@ -120,6 +120,8 @@ class TopicWatch(EpochListener):
     def __init__(self, run: Run, watched: Sequence[WatchedSource]) -> None:
         self._run = run
         self._watched = tuple(watched)
+        seen = {one.source.index for one in watched}
+        self._not_counted = {s.index: str(s) for s in run.sources if s.same_as not in seen}
         self.groups = GroupOffsets(run, watched)
         self._batch_id = -1
         self._planned: tuple[SourceRange, ...] = ()
@@ -220,8 +222,10 @@ class TopicWatch(EpochListener):
             self._trouble = self._trouble or error
             return
         except Exception as error:  # noqa: BLE001  (a topic that does not answer may come back)
+            self._not_counted[source.source.index] = str(source.source)
             self._warn_once(error, source)
             return
+        self._not_counted.pop(source.source.index, None)
         source.lag.saw(state)
         if source.chosen.read_committed:
             self._report_stalls(source, state)
@@ -234,9 +238,11 @@ class TopicWatch(EpochListener):
                 found[topic] = lag if topic not in found else found[topic].plus(lag)
         for topic, lag in sorted(found.items()):
             seconds = None if lag.seconds is None else round(lag.seconds, 3)
-            about = self._run.about(self._batch_id)
+            about, rest = self._run.about(self._batch_id), tuple(self._not_counted.values())
             self._run.emit(
-                events.InputLag(*about, topic, lag.partitions, lag.records, seconds, lag.lso_gap)
+                events.InputLag(
+                    *about, topic, lag.partitions, lag.records, seconds, lag.lso_gap, rest
+                )
             )
 
     def _warn_once(self, error: Exception, source: WatchedSource) -> None:
