@@ -85,6 +85,26 @@ def test_missing_extra_and_in_doubt(tmp_path: Path) -> None:
     assert stranger.name in extra.why
 
 
+@pytest.mark.parametrize("folder", ["_rejected", "_old/day=2026-01-01", ".kept"])
+def test_what_readers_pass_over_is_not_counted(tmp_path: Path, folder: str) -> None:
+    """The query's dead letters within the sink's folder, or files that somebody put aside: they are
+    of the same batches, and no rows of this sink.
+    """
+    out, columns = tmp_path / "out", (("text", "string"), ("day", "string"))
+    sinks = {"files": FileSink(out), "dead": FileSink(out / folder)}
+    query = RecordedQuery(
+        tmp_path / "checkpoint",
+        {name: (lambda sink=sink: sink, columns, tasks) for name, sink in sinks.items()},
+    )
+    query.run([0, 1])
+    for name in sinks:
+        assert [(e.text, e.found) for e in query.evidence(name)] == [("exact", 2 * ROWS)] * 2
+    (out / "_aside").mkdir()
+    for file in out.glob("part-0000000001-*"):
+        file.rename(out / "_aside" / file.name)
+    assert [e.text for e in query.evidence("files")] == ["exact", "unknowable"]
+
+
 def test_batches_that_were_begun_at_most_once(tmp_path: Path) -> None:
     """Their record promises no rows, and what is there is as it should be; not so a file of another
     guarantee.

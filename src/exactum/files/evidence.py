@@ -15,7 +15,7 @@ from itertools import chain
 from typing import IO, Any, cast
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.files.place import HIDDEN, staging_at
+from exactum.files.place import HIDDEN, is_found_below, staging_at
 from exactum.protocol.inspection import Evidence, Finding, Promise, compared
 from exactum.protocol.model import PreparedTransaction
 from exactum.sinks.staging import StagedName
@@ -51,8 +51,8 @@ class FileEvidence:
         if parts[0] == HIDDEN:
             self._scopes.add(parts[1] if len(parts) > 1 else "")
             return
-        match = NAME.fullmatch(parts[-1])
-        if match is not None:
+        match, where = NAME.fullmatch(parts[-1]), self._storage.where
+        if match is not None and is_found_below(where, f"{where}/{name}"):
             self._by_identity.setdefault(match["identity"], []).append(name)
 
     def of(self, promises: Sequence[Promise]) -> list[Evidence]:
