@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+import psycopg
 import pytest
 
 from exactum import MySQLSink, PostgresSink
@@ -19,7 +22,7 @@ from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, expected, tasks_of
 from tests.kit.transactions.given import given
-from tests.kit.transactions.operator import NO_SINKS, accept, listed, transactions
+from tests.kit.transactions.operator import NO_SINKS, accept, listed, transactions, typed
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.sql.conftest import database
 
@@ -112,6 +115,49 @@ def test_a_database_without_a_trace_of_the_query_gets_nothing(
         )
     transactions("finish", *arguments, status=0)
     assert world.rows() == expected([0, 1])
+
+
+@contextmanager
+def restored(world: World) -> Iterator[str]:
+    """The URL of a database as a backup of the query's own gives it back."""
+    server, _, name = world.database.url.rpartition("/")
+    try:
+        if world.is_postgres:
+            world.database.close()  # type: ignore[attr-defined]
+            with psycopg.connect(f"{server}/template1", autocommit=True) as other:
+                other.execute(f"CREATE DATABASE restored TEMPLATE {name}".encode())
+        else:
+            world.database.run("CREATE DATABASE restored")
+            for table in (world.table, "exactum_ledger"):
+                world.database.run(f"CREATE TABLE restored.{table} LIKE {table}")
+                world.database.run(f"INSERT INTO restored.{table} SELECT * FROM {table}")
+        yield f"{server}/restored"
+    finally:
+        world.database.run("DROP DATABASE IF EXISTS restored" + " (FORCE)" * world.is_postgres)
+
+
+def test_a_restored_copy_of_the_database(
+    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has all that the query's own has, and may be one that nobody reads. What is decided stays
+    staged for the right one, and who verifies the copy is told where he looks.
+    """
+    world = World(database, tmp_path, monkeypatch)
+    world.query.run([0, 1])
+    world.query.run([2], dies_after_decision=True)
+    arguments = ("--checkpoint", world.checkpoint)
+    with restored(world) as url:
+        other = given({SINK: database.sink(world.table, url)})
+        told = transactions("finish", *arguments, *other, status=2).output
+        assert "may be a copy" in told and "start the query" in told
+        assert len(world.query.staged()) == TASKS
+        told = typed("verify", *arguments, *other, "--to", "1", status=0).output
+        assert "2 exact" in told and "may be a copy" in told
+        assert url.rpartition("@")[2] in told and database.url.rpartition("@")[2] in told
+        assert database.server.password not in told
+    transactions("finish", *arguments, status=0)
+    assert world.rows() == expected([0, 1, 2])
+    assert "copy" not in typed("verify", *arguments, status=0).output
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -105,7 +105,7 @@ class SqlEvidence:
             found[each.batch_id] = evidence
         if not self._counts_rows and not gone:
             self._refuse_short(found, staged)
-        return found
+        return {each.batch_id: self._placed(found[each.batch_id], each) for each in staged}
 
     # ---- facts -------------------------------------------------------------------------------
 
@@ -168,6 +168,14 @@ class SqlEvidence:
             why = "this server does not tell which transaction wrote a row"
         name = self._scope.participant
         return compared(each.batch_id, name, each.rows, found, by=by, why=why)
+
+    def _placed(self, evidence: Evidence, each: StagedEpoch) -> Evidence:
+        """A copy of the target has ledger and rows as well."""
+        at, here = each.parts[0].at, self._sink.address.place
+        if at == here:
+            return evidence
+        why = f"it was staged for {at}; {here} may be a copy of that, or another name of it"
+        return replace(evidence, why="; ".join(filter(None, (evidence.why, why))))
 
     def _refuse_short(self, found: dict[int, Evidence], staged: Sequence[StagedEpoch]) -> None:
         """Where rows do not tell who wrote them: whether a table has as many as are said to stand.

@@ -26,6 +26,7 @@ from exactum.protocol.finish import (
 )
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
+from exactum.protocol.participant import Participant, is_placed
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
 
@@ -69,6 +70,7 @@ def finish_query(
         permits = decided_from(log, unfinished)
         noted = place.record().noted  # what a person has accepted is not brought in any more
         over = [each for each in decided_before(log, unfinished) if noted.covers(each.record)]
+    records = [permit.record for permit in over]
     living = bool(run_file.living(place.files))  # what it has open is its own affair
     outcome = FinishOutcome(problems=targets.unseen(), living=living)
     decided = {p.participant for permit in permits for p in permit.record.prepared}
@@ -87,13 +89,16 @@ def finish_query(
             if is_named and target.has_one_sender:
                 _refuse_if_living(place, take_over, "Its sender would be taken over")
             with closing(inspector_of(target, place)) as inspector:
+                participant = inspector.participant()
                 if may_have_lost:
-                    records = [permit.record for permit in over]
-                    _refuse_gap(place, target_end(inspector.participant(), records))
+                    _refuse_gap(place, target_end(participant, records))
                     _commit_again(inspector, over, outcome)
                 if is_named:
-                    refuse_loss(place, inspector, over)
-                    committed += commit_decided(inspector.participant(), permits)
+                    own = [p for permit in permits for p in permit.record.of(target.name)]
+                    end = target_end(participant, records)
+                    _refuse_elsewhere(participant, own, end)
+                    _refuse_gap(place, end)
+                    committed += commit_decided(participant, permits)
                 elif not permits and not living:
                     outcome.open_undecided += len(_undecided(inspector, over))
         except ExactumError as error:
@@ -154,8 +159,8 @@ def _commit_again(
 
 
 def _refuse_gap(place: QueryPlace, end: TargetEnd | None) -> None:
-    """A target that lacks more than waits is left to the person: behind a part of it a start would
-    see no loss any more.
+    """A target that lacks more than waits is left to the person: behind a part of it, or a later
+    batch, a start would see no loss any more.
 
     Raises:
         CheckpointRefused: it does.
@@ -164,27 +169,28 @@ def _refuse_gap(place: QueryPlace, end: TargetEnd | None) -> None:
         refuse_gaps(place.query_id, Ends(place.first_unfinished(), end.owes, None, (end,)))
 
 
-def refuse_loss(place: QueryPlace, inspector: Inspector, over: Sequence[CommitPermit]) -> None:
-    """A target that has lost batches before does not get the next one: a start would then see no
-    loss any more. Nor does one without a trace of them: the sinks that were given may lead
-    elsewhere, as where a script takes its servers from the environment.
+def _refuse_elsewhere(
+    participant: Participant, own: Sequence[PreparedTransaction], end: TargetEnd | None
+) -> None:
+    """The sinks that were given may lead elsewhere, as where a script takes its servers from the
+    environment: to a copy, which has all the batches before, or to what has no trace of them.
 
     Raises:
-        CheckpointRefused: it has gone back, or has nothing of the query.
+        SettingRefused: ``own`` was staged for another place, or there is no trace.
     """
-    noted = place.record().noted
-    covered = [permit.record for permit in over if noted.covers(permit.record)]
-    end = target_end(inspector.participant(), covered)
-    if end is None or end.owes is None:
-        return
-    if end.has is None:
+    if is_placed(participant) and not participant.are_for_here(own):
+        raise SettingRefused(
+            "SINKS_OPTION",
+            "its rows were staged for another place, and its target may be a copy of that. Give "
+            "the sink by --sinks as the query has it. If it has moved, start the query instead",
+        )
+    if end is not None and end.owes is not None and end.has is None:
         raise SettingRefused(
             "SINKS_OPTION",
             f"its target has no trace of the query, which committed batch {end.owes} there. Give "
             "the sink by --sinks as the query has it. If the target was emptied on purpose, start "
             "the query instead",
         )
-    _refuse_gap(place, end)
 
 
 def _undecided(inspector: Inspector, over: Sequence[CommitPermit]) -> set[str]:
