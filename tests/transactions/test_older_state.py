@@ -233,6 +233,28 @@ def test_a_decided_batch_without_a_sink(tmp_path: Path) -> None:
     assert batches_in(tmp_path) == [0, 2]
 
 
+def test_a_run_that_begins_while_a_person_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have read the decision before, and bring rows in that were said to stay missing."""
+    monkeypatch.setattr(accept_command, "ENDING_S", 0.1)
+    query = files(tmp_path)
+    query.run([0, 1], dies_after_decision=True)
+    run = RunFile(Folder(query.folder), "ab", "0", "4")
+
+    def begins(question: str) -> bool:
+        run.hold()
+        return True
+
+    with monkeypatch.context() as asked:
+        asked.setattr(accept_command.click, "confirm", begins)
+        told = accept(query.folder, 1, "--without", "out", status=2)
+    assert "is decided without sink 'out'" in told and "Look there when it has ended" in told
+    query.run([1])
+    run.release()
+    assert batches_in(tmp_path) == [0]
+
+
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another batch, a run that lives, a "no", and a checkpoint that is none: nothing is changed."""
     monkeypatch.setattr(accept_command, "ENDING_S", 0.1)
@@ -244,7 +266,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "nothing was changed" in accept(query.folder, 3, status=1, answer="n\n")
     run = RunFile(Folder(query.folder), "ab", "0", "4")
     run.hold()
-    assert "lives. Stop the query first." in accept(query.folder, 3, status=2)
+    assert "lives. Stop it first." in accept(query.folder, 3, status=2)
     run.release()
     complete = typed(
         *("accept", "--checkpoint", query.folder, "--batch", 1, "--without", "out", "--yes"),

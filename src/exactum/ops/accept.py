@@ -44,11 +44,13 @@ from exactum.protocol.model import (
     run_number,
 )
 from exactum.protocol.participant import Participant, remembers
+from exactum.storage.storage import Storage
 
 R = TypeVar("R")
 
 ENDING_S = 5.0
 """How long a run whose query has just ended may be seen."""
+STOP_FIRST = "Stop it first. Nothing was changed."
 
 
 @dataclass(frozen=True)
@@ -115,15 +117,12 @@ def accept(
             raise click.UsageError("--load goes with --decision-log and --without, and no other.")
         load = BatchLoad(load_id)
         with closing(open_log(load, place_of_log)) as log:
-            _keep_without(log, str(load), load, LOAD_BATCH, without, yes=yes)
+            _keep_without(log, str(load), None, LOAD_BATCH, without, yes=yes)
         return
     if checkpoint is None or batch_id is None:
         raise click.UsageError("Give --checkpoint and --batch; or, of a batch load, --load.")
     place = options.place()
-    if living := ", ".join(map(str, run_file.outliving(place.files, ENDING_S))):
-        raise CheckpointRefused(
-            "QUERY_RUNS", f"{living} lives. Stop the query first. Nothing was changed."
-        )
+    _refuse_living(place.files, STOP_FIRST)
     if without is not None:
         what = f"micro-batch {batch_id}"
         with closing(place.open_log()) as log:
@@ -132,7 +131,7 @@ def accept(
             ):
                 click.echo(f"nothing to accept: {what} is complete, as Spark has logged")
                 return
-            _keep_without(log, what, place, batch_id, without, yes=yes)
+            _keep_without(log, what, place.files, batch_id, without, yes=yes)
         return
     targets = options.targets(place)
     targets.refuse_left_out()
@@ -146,6 +145,16 @@ def accept(
             if participant.name in found.ahead and remembers(participant):
                 participant.forget_batches(batch_id)
     click.echo(f"accepted: start the query; it goes on with micro-batch {batch_id}")
+
+
+def _refuse_living(files: Storage | None, todo: str) -> None:
+    """
+    Raises:
+        CheckpointRefused: a run lives.
+    """
+    alive = () if files is None else run_file.outliving(files, ENDING_S)
+    if alive:
+        raise CheckpointRefused("QUERY_RUNS", f"{', '.join(map(str, alive))} lives. {todo}")
 
 
 def _say_and_ask(lines: Sequence[str], what: str, *, yes: bool) -> None:
@@ -310,12 +319,13 @@ def _waits(
 
 
 def _keep_without(
-    log: DecisionLog, what: str, whose: object, batch_id: int, name: str, *, yes: bool
+    log: DecisionLog, what: str, files: Storage | None, batch_id: int, name: str, *, yes: bool
 ) -> None:
-    """
+    """``files``: where living runs of the query are seen; None: of a load nobody sees them.
+
     Raises:
         SettingRefused: the batch is not decided, or not for this sink.
-        CheckpointRefused: somebody has written a record meanwhile.
+        CheckpointRefused: somebody has written a record meanwhile, or a run has begun.
     """
 
     records = log.read(batch_id)
@@ -336,5 +346,7 @@ def _keep_without(
     _say_and_ask(lines, "keep it as decided", yes=yes)
     mine = resolve.superseding(in_force, len(records), in_force.incarnation, own, ())
     if log.decide(mine) != mine:
-        raise CheckpointRefused("QUERY_RUNS", f"A run of {whose} has just begun. Stop it first.")
+        raise CheckpointRefused("QUERY_RUNS", f"{what}: a run has just begun. Stop it first.")
+    begun = f"It may have begun before {what} is decided without sink {name!r}, as it is now, and "
+    _refuse_living(files, f"{begun}still commit it there. Look there when it has ended.")
     click.echo(f"accepted: {what} is decided without sink {name!r}")
