@@ -40,6 +40,8 @@ def started_kafka() -> Iterator[LocalKafka]:
         # It has little to do for most of a run: each heartbeat is work on both sides.
         "broker.heartbeat.interval.ms": 1500,
         "broker.session.timeout.ms": 4500,
+        # Tests give records times of years ago, which a broker deletes every five minutes.
+        "log.retention.ms": -1,
     }
     with LocalKafka(properties=properties, heap_mb=HEAP_MB, jvm_options=SMALL_OPTIONS) as cluster:
         yield cluster
