@@ -23,6 +23,7 @@ def runner(name, stopped=False):
     run = SimpleNamespace(
         failure=lambda: None,
         was_stopped=lambda: stopped,
+        has_read_all=lambda completed: False,
         about=lambda batch_id: (name, batch_id, "i"),
         emit=lambda event: print(json.dumps([name, [event.error, event.reason]]), flush=True),
     )

@@ -187,7 +187,7 @@ def test_one_group_id_for_two_ways_to_connect(make_stream: Callable[[], Any], to
 def test_a_group_that_has_members_is_named_as_such(topics: Any, protocol: str) -> None:
     """Whichever protocol they speak; rights are not to blame."""
     name, group = topics.topic("members", partitions=1), f"members-{protocol}"
-    topics.give(name, 1)
+    topics.give(name, 1, partitions=1)
     requests = TopicRequests({"bootstrap.servers": topics.servers}, "here")
     try:
         with (

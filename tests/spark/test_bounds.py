@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,10 +31,13 @@ def test_a_batch_that_ends_while_the_run_s_beginning_is_read() -> None:
     live = SimpleNamespace(
         doing=lambda: "Waiting for data to arrive", stop=lambda: stopped.append(True)
     )
-    run: Any = SimpleNamespace(first_batch_id=0, read=read, sources=[source], live=live)
+    at_stops = threading.Event()
+    run: Any = SimpleNamespace(
+        first_batch_id=0, read=read, sources=[source], live=live, at_stops=at_stops
+    )
     gate: Any = SimpleNamespace(between_epochs=lambda log_timeout_s: True)
     bounds = Bounds(run, [STOP], gate)
     bounds.tend()
     assert read_names == ["sources/0/0"]
     bounds.tend()
-    assert stopped == [True]
+    assert stopped == [True] and at_stops.is_set()
