@@ -197,3 +197,21 @@ def test_records_that_were_lost_while_their_task_wrote_on(
             sink.epoch(rows)
         kept = [b"old", *ROWS * epochs] if loss == "power cut" else []
         assert broker.values(name) == [*kept, *ROWS]
+
+
+def test_a_leader_that_comes_back_with_all_it_had() -> None:
+    """Another leader's epoch alone is no loss."""
+    with LocalKafka() as kafka:
+        broker = Broker(kafka)
+        name = broker.topic("whole", partitions=1)
+        with opened(broker.sink(name)) as sink:
+            sink.sequence += 1
+            writer = sink.writer(sink.sequence, 0)
+            writer.write(frame(ROWS))
+            writer._owned.producer.flush(30_000)
+            kafka.kill()
+            kafka.restart()
+            writer.write(frame(ROWS))
+            verified = sink.participant.verify([writer.prepare()])
+            sink.commit(sink.permit(verified))
+        assert broker.values(name) == ROWS * 2
