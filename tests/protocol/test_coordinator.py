@@ -1,9 +1,9 @@
-"""The coordinator over in-memory ports: single runs, and a fault at every port call."""
+"""The coordinator over in-memory ports, run by run. (A fault at every port call: test_guarantees.)"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 from exactum import events
 from exactum.errors import (
     CheckpointRefused,
-    EpochAborted,
     Fenced,
     HeuristicOutcome,
     InvariantBroken,
@@ -34,7 +33,7 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun, Write
-from exactum.testing import Crash, Fault, FaultPlan, MemoryDecisionLog, MemoryStorage, faulty, sweep
+from exactum.testing import Crash, Fault, FaultPlan, MemoryDecisionLog, MemoryStorage, faulty
 from model.memory import MemoryParticipant, MemoryTarget, MemoryWrite
 from tests.kit.errors import raised
 
@@ -60,10 +59,8 @@ class World:
             ports, log = [faulty(p, plan) for p in ports], faulty(log, plan)
         return Coordinator(run, ports, log, on_event=self.events.append)
 
-    def write(self, plan: FaultPlan | None = None) -> Write:
-        if plan is None:
-            return MemoryWrite(self.targets, tasks=self.tasks, retried=self.retried)
-        return MemoryWrite(self.targets, tasks=self.tasks, retried=self.retried, around=plan.around)
+    def write(self) -> Write:
+        return MemoryWrite(self.targets, tasks=self.tasks, retried=self.retried)
 
     def check(self, batches: int) -> None:
         expected = Counter(MemoryWrite.row(b, t) for b in range(batches) for t in range(self.tasks))
@@ -102,9 +99,6 @@ def die_decided(world: World, who: str) -> None:
         coordinator.run(0, end(0), world.write())
 
 
-# ---- single runs ---------------------------------------------------------------------------------
-
-
 def test_epochs_become_visible_one_after_another() -> None:
     """A fresh query fences once, then decides and completes each batch."""
     world = World(targets=2, tasks=3, retried=2)
@@ -119,19 +113,6 @@ def test_epochs_become_visible_one_after_another() -> None:
     completed = world.events[-1]
     assert isinstance(completed, events.EpochCompleted)
     assert set(completed.phase_ms) == {"write", "verify", "decide", "commit", "sweep"}
-
-
-def test_a_restart_redelivers_without_writing() -> None:
-    """A decided batch is finished from its record; the write port is not called."""
-    world = World()
-    die_decided(world, "a")
-
-    def never(order: object) -> Sequence[PreparedTransaction]:
-        raise AssertionError("written again")
-
-    assert world.coordinator("b").run(0, end(0), never) == Completed(False, 1)
-    world.check(1)
-    assert world.kinds()[-2:] == ["EpochRedelivered", "OlderRunsFenced"]
 
 
 def test_an_older_incarnation_is_fenced_and_cleans_up() -> None:
@@ -161,22 +142,6 @@ def test_a_swept_incarnation_learns_that_it_is_fenced() -> None:
 
     with raised(Fenced, "incarnation new"):
         world.coordinator("old").run(0, end(0), overtaken)
-    world.check(1)
-
-
-def test_expired_before_the_decision_is_aborted() -> None:
-    """Nothing is decided about a transaction that is gone; the batch can be run again."""
-    world = World()
-    write = world.write()
-
-    def slow(order: object) -> Sequence[PreparedTransaction]:
-        prepared = write(order)  # type: ignore[arg-type]
-        world.targets[0].expire()
-        return prepared
-
-    with pytest.raises(EpochAborted):
-        world.coordinator("a").run(0, end(0), slow)
-    world.coordinator("b").run(0, end(0), world.write())
     world.check(1)
 
 
@@ -261,27 +226,41 @@ def test_a_late_decision_of_the_same_incarnation_is_not_undone() -> None:
     world.check(1)
 
 
-class _Silent(MemoryParticipant):
-    """Passes over a transaction in silence, in ``verify`` or in ``commit``."""
+Answer = Callable[[Sequence[PreparedTransaction]], Sequence[PreparedTransaction]]
 
-    silent_in = ""
+
+class _Answers(MemoryParticipant):
+    """Answers for others than it was asked about, in ``verify`` or in ``commit``."""
+
+    lies_in = ""
+    answer: Answer
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        return () if self.silent_in == "verify" else super().verify(prepared)
+        found = super().verify(prepared)
+        return self.answer(found) if self.lies_in == "verify" else found
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
-        return CommitReport() if self.silent_in == "commit" else super().commit(permit, prepared)
+        found = super().commit(permit, prepared)
+        return CommitReport(tuple(self.answer(prepared))) if self.lies_in == "commit" else found
+
+
+ANSWERS: dict[str, Answer] = {
+    "nothing": lambda asked: (),
+    "each twice": lambda asked: [*asked, *asked],
+    "one twice, for the other": lambda asked: [asked[0], asked[0]],
+}
 
 
 @pytest.mark.parametrize("verb", ["verify", "commit"])
-def test_a_participant_that_is_silent_is_not_believed(verb: str) -> None:
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_a_participant_that_answers_for_others_is_not_believed(answer: Answer, verb: str) -> None:
     """A transaction missing from an answer stops the query instead of being lost."""
-    world = World()
+    world = World(tasks=2)
     run = QueryRun(QUERY, Incarnation("a"), Guarantee.EXACTLY_ONCE)
-    silent = _Silent(world.targets[0], run)
-    silent.silent_in = verb
+    lying = _Answers(world.targets[0], run)
+    lying.lies_in, lying.answer = verb, answer  # type: ignore[method-assign]
     with raised(InvariantBroken, "t0"):
-        Coordinator(run, [silent], MemoryDecisionLog(world.storage, QUERY)).run(
+        Coordinator(run, [lying], MemoryDecisionLog(world.storage, QUERY)).run(
             0, end(0), world.write()
         )
 
@@ -371,58 +350,3 @@ def test_a_sink_that_cannot_be_reached_is_left_to_the_next_start() -> None:
         coordinator.run(0, end(0), failing)
     world.coordinator("b").run(0, end(0), world.write())
     world.check(1)
-
-
-# ---- a fault at every call -----------------------------------------------------------------------
-
-
-def _drive(world: World, who: str, first: int, batches: int, plan: FaultPlan | None) -> None:
-    coordinator = world.coordinator(who, plan)
-    for batch_id in range(first, batches):
-        coordinator.run(batch_id, end(batch_id), world.write(plan))
-        coordinator.prune(batch_id)
-
-
-def _struck(world: World, who: str, first: int, batches: int, plan: FaultPlan) -> None:
-    """Drive with a fault: the process may die, and it may fail in a way that a restart mends."""
-    try:
-        _drive(world, who, first, batches, plan)
-    except (Crash, Unavailable, OutcomeUnknown, EpochAborted):
-        return
-
-
-@pytest.mark.parametrize("expires", [False, True], ids=["in time", "expired"])
-@pytest.mark.parametrize(("targets", "tasks", "retried"), [(1, 1, 0), (2, 2, 2)])
-def test_a_fault_at_every_call(expires: bool, targets: int, tasks: int, retried: int) -> None:
-    """Crash, lost reply or repetition at any port call: the next incarnation makes it exactly
-    once.
-    """
-
-    def scenario(plan: FaultPlan) -> None:
-        world = World(targets, tasks, retried)
-        _struck(world, "a", 0, 2, plan)
-        if expires:
-            for target in world.targets:
-                target.expire()
-        first = max(0, world.storage.floor)
-        _drive(world, "b", first, 3, None)
-        world.check(3)
-
-    print(f"{sweep(scenario)} runs")
-
-
-@pytest.mark.parametrize("targets", [1, 2])
-def test_a_fault_in_the_recovery(targets: int) -> None:
-    """The incarnation that redelivers and salvages is itself struck at every call, then a third
-    comes.
-    """
-
-    def scenario(plan: FaultPlan) -> None:
-        world = World(targets, 1, 1)
-        die_decided(world, "a")
-        world.targets[-1].expire()
-        _struck(world, "b", 0, 1, plan)
-        _drive(world, "c", 0, 2, None)
-        world.check(2)
-
-    print(f"{sweep(scenario)} runs")

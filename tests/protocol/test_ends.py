@@ -118,49 +118,35 @@ class World:
         return self.target.visible == [MemoryWrite.row(batch_id, 0) for batch_id in batches]
 
 
-@pytest.mark.parametrize("marker", [True, False])
-@pytest.mark.parametrize("last", [0, 1, 2, 3])
-def test_the_last_decision_is_gone(last: int, marker: bool) -> None:
-    """Spark asks for the batch again: its rows stand already. No fence is set, so the next start
-    finds the same.
+@pytest.mark.parametrize("marker", [True, False], ids=["marker", "no marker"])
+@pytest.mark.parametrize(
+    ("decided", "lost", "asked"),
+    [
+        *(pytest.param(n + 1, [n], n, id=f"the last one of {n + 1}") for n in range(4)),
+        pytest.param(4, [2, 3], 2, id="the last two: an older checkpoint"),
+        # What is committed may be of that epoch alone, or of the next one as well: nobody can tell.
+        pytest.param(3, [2], 3, id="that of an epoch that Spark has logged"),
+        pytest.param(4, [2, 3], 3, id="that one, and the next one's"),
+    ],
+)
+def test_decisions_are_gone(decided: int, lost: list[int], asked: int, marker: bool) -> None:
+    """Rows of the batch that Spark asks for stand already, or may. No fence is set, so the next start
+    finds the same. Where Spark has logged the batch, so does who looks at the log alone.
     """
     world = World(marker=marker)
-    world.run(world.start("a"), range(last + 1))
-    world.lose(last)
+    world.run(world.start("a"), range(decided))
+    world.lose(*lost)
     before = list(world.storage.records.values())
-    what = f"batch {last}" if marker else "1 transactions"
+    what = f"batch {decided - 1}" if marker and asked in lost else f"{len(lost)} transactions"
     for who in "bc":
-        with raised(CheckpointRefused, "ENDS_DIFFER", f"batch {last}", "'t'", what):
-            world.run(world.start(who), [last])
-    assert world.has(*range(last + 1))
+        with raised(CheckpointRefused, "ENDS_DIFFER", f"batch {asked}", "'t'", what):
+            world.run(world.start(who), [asked])
+    if asked > lost[0]:
+        world.noted = Noted(first=0)
+        with raised(CheckpointRefused, "ENDS_DIFFER", "decision log", 1, "checkpoint", 2):
+            world.run(world.start("d"), [asked])
+    assert world.has(*range(decided))
     assert list(world.storage.records.values()) == before
-
-
-@pytest.mark.parametrize("marker", [True, False])
-def test_a_checkpoint_that_is_older_than_the_target(marker: bool) -> None:
-    world = World(marker=marker)
-    world.run(world.start("a"), range(4))
-    world.lose(2, 3)
-    what = ("batch 3", "decision log", "batch 1") if marker else ("2 transactions",)
-    with raised(CheckpointRefused, "ENDS_DIFFER", "'t'", *what):
-        world.run(world.start("b"), [2])
-
-
-@pytest.mark.parametrize("marker", [True, False])
-@pytest.mark.parametrize("written", [2, 3])
-def test_the_record_of_an_epoch_that_spark_has_logged_is_gone(written: int, marker: bool) -> None:
-    """What is committed may be of that epoch alone, or of the next one as well: nobody can tell,
-    so it is refused. Without a marker, and with a log alone that ends early, too.
-    """
-    world = World(marker=marker)
-    world.run(world.start("a"), range(written + 1))
-    world.lose(*range(2, written + 1))
-    with raised(CheckpointRefused, "ENDS_DIFFER", "batch 3", "'t'"):
-        world.run(world.start("b"), [3])
-    world.noted = Noted(first=0)
-    with raised(CheckpointRefused, "ENDS_DIFFER", "decision log", 1, "checkpoint", 2):
-        world.run(world.start("b"), [3])
-    assert world.has(*range(written + 1))
 
 
 def test_decided_and_not_committed_is_gone() -> None:
