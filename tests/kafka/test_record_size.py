@@ -1,11 +1,11 @@
 """The largest record that arrives, and the smallest that is handed back: exact, for every limit
-and compression.
+and compression. (Records of every size, in every codec, into a topic with a small limit beside
+others: tests/abuse/test_kafka_rows.py.)
 """
 
 from __future__ import annotations
 
 import os
-import random
 
 import pyarrow as pa
 import pytest
@@ -80,23 +80,6 @@ def test_a_topic_whose_broker_compresses_anew(broker: Broker, made_anew: str, co
     assert broker.values(name) == [value, *many]
 
 
-def test_a_record_that_fits_only_compressed_is_handed_back(broker: Broker) -> None:
-    """The broker would take it, and nobody can say so before it is sent: one that it refuses ends
-    the whole epoch. So each record is measured as it is, and the others arrive.
-    """
-    name = broker.topic("packed", partitions=1, config={"max.message.bytes": LIMIT})
-    producer = {"compression.type": "zstd", "message.max.bytes": 50 * LIMIT}
-    blank = b" " * 5 * LIMIT
-    codec, limit = "zstd", 10 * LIMIT
-    broker.produce(name, blank, key=b"plain", compression_type=codec, message_max_bytes=limit)
-    with opened(broker.sink(name, producer=producer)) as run:
-        run.epoch(frame([blank, b"small"], [b"blank", b"k"]))
-        (rejection,) = run.rejections
-    assert rejection.rows.column("key").to_pylist() == [b"blank"]
-    assert "max.message.bytes" in rejection.reasons[0]
-    assert [r.key for r in broker.read(name)] == [b"plain", b"k"]
-
-
 def test_librdkafkas_own_limit(broker: Broker) -> None:
     """Where the user sets it below the topic's: 36 bytes less, whatever the lengths."""
     name = broker.topic("own-limit", partitions=1)
@@ -122,25 +105,6 @@ def test_a_queue_that_could_not_hold_a_record(broker: Broker) -> None:
         run.epoch(frame([large, b"small", large]))
         assert run.rejections == []
     assert broker.values(name) == [large, b"small", large]
-
-
-def test_topics_with_small_and_large_limits_in_one_transaction(broker: Broker) -> None:
-    """A producer fills its batches without knowing the topics' limits, so those of a narrow one
-    are filled for it.
-    """
-    narrow = broker.topic("narrow", partitions=2, config={"max.message.bytes": 2_000})
-    wide = broker.topic("wide", partitions=2)
-    chance = random.Random(7)
-    values = [os.urandom(chance.randrange(0, 1_900)) for _ in range(400)]
-    names = [chance.choice([narrow, wide]) for _ in values]
-    keys = [str(number).encode() for number in range(400)]
-    with opened(KafkaSink(bootstrap_servers=broker.servers)) as run:
-        run.epoch(frame(values, keys, topic=pa.array(names)))
-    for name in (narrow, wide):
-        expected = {
-            key: value for key, value, of in zip(keys, values, names, strict=True) if of == name
-        }
-        assert {r.key: r.value for r in broker.read(name)} == expected
 
 
 @pytest.mark.deep
