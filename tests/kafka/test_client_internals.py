@@ -10,26 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exactum.kafka.requests import BrokerRequests
-from exactum.local import LocalKafka
 from tests.kit.environment import ROOT
-
-
-@pytest.mark.broker
-def test_nobody_counts_requests(kafka: LocalKafka) -> None:
-    """A commit is a request for each task: kafka-python's metrics of each, which nobody reads, are
-    off.
-    """
-    requests = BrokerRequests(kafka.bootstrap_servers, (), "test")
-    try:
-        assert requests.cluster_id()
-        manager = requests._router.connection()._manager
-        (node,) = manager.cluster.brokers()
-        assert manager.get_connection(node.node_id)._sensors is None
-        assert manager._sensors is None
-    finally:
-        requests.close()
-
 
 PUBLIC = {"kafka", "kafka.admin", "kafka.errors"}
 """What kafka-python documents."""

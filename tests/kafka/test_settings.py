@@ -13,13 +13,6 @@ from exactum.local import LocalKafka
 from tests.kit.python import python
 
 
-@pytest.mark.parametrize("name", sorted(OWNED))
-def test_a_setting_that_the_guarantee_rests_on_is_refused_with_the_reason(name: str) -> None:
-    """Never overridden in silence, in either direction."""
-    with pytest.raises(SettingRefused, match="cannot be given"):
-        KafkaSink("t", bootstrap_servers="h:1", producer={name: "1"})
-
-
 def test_security_settings_mean_the_same_to_both_clients() -> None:
     """The user writes librdkafka's names once."""
     pairs = checked_producer(
@@ -45,21 +38,6 @@ def test_security_settings_mean_the_same_to_both_clients() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["sasl.oauthbearer.config", "ssl.cipher.suites", "security.unknown"]
-)
-def test_a_security_setting_that_only_one_client_knows_is_refused(name: str) -> None:
-    """Better than a driver that connects in another way than the tasks."""
-    with pytest.raises(SettingRefused, match="known to librdkafka only"):
-        checked_producer({name: "x"}, "KafkaSink")
-
-
-def test_values_that_cannot_travel_are_refused() -> None:
-    """Callbacks and objects do not reach the executors."""
-    with pytest.raises(SettingRefused, match="settings travel"):
-        checked_producer({"error_cb": print}, "KafkaSink")
-
-
-@pytest.mark.parametrize(
     ("producer", "reason"),
     [
         ({"compresion.type": "zstd"}, r"setting 'compresion\.type': No such configuration prop"),
@@ -76,12 +54,22 @@ def test_values_that_cannot_travel_are_refused() -> None:
         ({"client.id\0x": "a"}, "the text has a NUL"),
         ({"client.id": "\ud800"}, "half of a surrogate pair"),
         (["linger.ms"], r"producer must be a dict"),
+        # Callbacks and objects do not reach the executors.
+        ({"error_cb": print}, "settings travel"),
+        # The guarantee rests on these: never overridden in silence, in either direction.
+        *(({name: "1"}, f"{name}' cannot be given") for name in sorted(OWNED)),
+        # Better than a driver that connects in another way than the tasks.
+        ({"sasl.oauthbearer.config": "x"}, "known to librdkafka only"),
+        ({"ssl.cipher.suites": "x"}, "known to librdkafka only"),
+        ({"security.unknown": "x"}, "known to librdkafka only"),
     ],
 )
-def test_a_setting_that_librdkafka_does_not_take_is_refused_when_the_sink_is_made(
+def test_a_setting_that_cannot_be_is_refused_when_the_sink_is_made(
     producer: Any, reason: str
 ) -> None:
-    """Not in a task: with its name and librdkafka's reason. Nothing is connected to."""
+    """Not in a task: with its name and the reason, librdkafka's where it is the one that does not take
+    it. Nothing is connected to.
+    """
     with pytest.raises(SettingRefused, match=rf"KafkaSink\('t'\).*{reason}"):
         KafkaSink("t", bootstrap_servers="h:1", producer=producer)
 
