@@ -43,49 +43,11 @@ def test_verify_finds_a_missing_record(broker: Broker) -> None:
             sink.participant.verify([replace(prepared, rows=2)])
 
 
-def neighbours(sink: OpenedSink, prefix: str) -> list[str]:
-    """Ids that begin like ours, or look like ours in some part, and are not ours."""
-    query, name = sink.run.query_id, sink.participant.name
-    hexes = f"{sink.run.incarnation}/{'ab' * 8}"
-    return [
-        f"{prefix}-eu/{query}/{name}/{hexes}/0",
-        f"{prefix}/q/{query}/{name}/{hexes}/0",
-        f"{prefix}/q-other/{name}/{hexes}/0",
-        f"{prefix}/{query}/{name}-2/{hexes}/0",
-        f"{prefix}/{query}/{name}/{hexes}/0/more",
-        f"{prefix}/{query}/{name}/{hexes}/x",
-        f"x{prefix}/{query}/{name}/{hexes}/0",
-        f"{prefix.upper()}/{query}/{name}/{hexes}/0",
-        f"{prefix.replace('.', 'x')}/{query}/{name}/{hexes}/0",
-        f"{prefix}/{query}",
-    ]
-
-
-def test_open_transactions_are_listed_and_aborted_exactly(broker: Broker) -> None:
-    """Ours are seen by every incarnation; those that only look like ours stay open, and commit."""
-    name, theirs = broker.topic("sweep", partitions=1), broker.topic("theirs", partitions=1)
-    mine = broker.sink(name, transactional_id_prefix="a.pp")
-    with opened(mine) as crashed, opened(mine) as next_run:
-        lost = crashed.write(frame([b"lost"]))
-        others = neighbours(crashed, "a.pp")
-        foreign = [broker.transaction(other, theirs, other) for other in others]
-        seen = next_run.participant.list_open()
-        assert [s.identity for s in seen] == [p.identity for p in lost]
-        assert [s.incarnation for s in seen] == [crashed.run.incarnation]
-        next_run.participant.abort(seen)
-        next_run.participant.abort(seen)
-        assert next_run.participant.list_open() == []
-    for producer in foreign:
-        producer.commit_transaction(WAIT_MAX_S)
-    assert broker.values(name) == []
-    assert sorted(broker.values(theirs)) == sorted(other.encode() for other in others)
-
-
 def test_committed_transactions_are_told_from_those_on_record(broker: Broker) -> None:
     """By the incarnation, and by a name on record that has gone on; a neighbour's, a query's fork's
     and open ones are left out."""
     name = broker.topic("committed", partitions=1)
-    mine = broker.sink(name, transactional_id_prefix="app")
+    mine = broker.sink(name, transactional_id_prefix="a.pp")
     with opened(mine) as sink, opened(mine, "q2") as fork, opened(mine) as other:
         committed = []
         for one in (sink, sink, other, fork):

@@ -29,12 +29,20 @@ def test_an_id_is_recognised_by_the_scope_that_made_it() -> None:
         "app/q-1/kafka:out/0",
         "app/q-1/kafka:out/0123456789abcdef/fedcba9876543210/x",
         "app/q-1/kafka:out/0123456789abcdef/fedcba9876543210/1\n",
+        "app/q-1/kafka:out/0123456789abcdef/fedcba9876543210/1/more",
+        "app/q-1/kafka:out-2/0123456789abcdef/fedcba9876543210/1",
+        "app/q/q-1/kafka:out/0123456789abcdef/fedcba9876543210/1",
+        "xapp/q-1/kafka:out/0123456789abcdef/fedcba9876543210/1",
+        "APP/q-1/kafka:out/0123456789abcdef/fedcba9876543210/1",
         "app-eu-0-1",
+        "app/q-1",
         "app",
     ],
 )
 def test_what_only_begins_alike_is_not_ours(other: str) -> None:
-    """Flink matches by startsWith and so can abort another application's transactions."""
+    """Flink matches by startsWith and so can abort another application's transactions. (On a broker:
+    SinkContract, which names queries and sinks alike.)
+    """
     assert MINE.incarnation_of(other) is None
 
 
