@@ -28,16 +28,15 @@ QUERY: Any = "query q"
 class Cluster:
     """Its answers about the topic ``t``, one after another; the last one holds."""
 
-    def __init__(self, *answers: TopicSeen | None, beginning: int = 0) -> None:
+    def __init__(self, *answers: TopicSeen | None) -> None:
         self.answers = list(answers)
-        self.beginning = beginning
 
     def describe(self, names: list[str]) -> dict[str, TopicSeen]:
         now = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return {} if now is None else dict.fromkeys(names, now)
 
     def offsets(self, partitions: Any, at: str, **_: Any) -> dict[Any, int]:
-        return dict.fromkeys(partitions, self.beginning if at == EARLIEST else 100)
+        return dict.fromkeys(partitions, 0 if at == EARLIEST else 100)
 
 
 def planned(begins: dict[int, int], ends: dict[int, int]) -> SourceRange:
@@ -94,15 +93,6 @@ def test_a_partition_that_is_new(
     else:
         with raised(CheckpointRefused, *refused):
             source.check(GROWS)
-
-
-def test_what_is_gone_before_it_was_planned(tmp_path: Path) -> None:
-    """After a batch it is compared with what is to be read next."""
-    source = watched(tmp_path, Cluster(TopicSeen("a", 1), beginning=5), TopicSeen("a", 1))
-    batch = planned({0: 4}, {0: 5})
-    source.check(batch.rest())
-    with raised(CheckpointRefused, "RECORDS_LOST", "t-0", 5, 4):
-        source.check(batch)
 
 
 def test_what_spark_goes_on_without(tmp_path: Path) -> None:

@@ -61,7 +61,6 @@ class Fault:
     when: str = "before"
     nth: int = 1
     action: str = "kill"
-    partition: int | None = None
     sink: str = ""
     folder: str = ""
 
@@ -196,13 +195,7 @@ class FaultyWriters:
     planned: tuple[Fault, ...]
 
     def open(self, order: WriteOrder, task: TaskName) -> Writer:
-        mine = [
-            f
-            for f in self.planned
-            if f.nth == order.sequence
-            and task.attempt_number == 0
-            and (f.partition is None or f.partition == task.partition_id)
-        ]
+        mine = [f for f in self.planned if f.nth == order.sequence and task.attempt_number == 0]
 
         def strike(step: str, when: str) -> None:
             for fault in mine:

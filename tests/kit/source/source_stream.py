@@ -110,18 +110,13 @@ class Heard(list[Any]):
 
 class Stream:
     """A query with a checkpoint and a folder of its own; what it read stands there as (topic,
-    partition, offset). ``place`` is where the checkpoint lies where Spark is to find it by
-    another name. ``guarantee`` is its call.
+    partition, offset).
     """
-
-    guarantee: Any = staticmethod(exactum.exactly_once)
 
     def __init__(self, spark: SparkSession, kafka: LocalKafka, folder: Path) -> None:
         self.spark = spark
         self.broker = Broker(kafka)
         self.checkpoint = folder / "checkpoint"
-        self.place: str | None = None
-        self.decision_log: Path | None = None
         self.out = folder / "out"
         self.events: list[Any] = []
 
@@ -131,9 +126,9 @@ class Stream:
     def start(self, frame: DataFrame, **trigger: Any) -> Query:
         columns = frame.select("topic", "partition", "offset")
         sink = exactum.FileSink(self.out, format="json")
-        once = self.guarantee(sink, on_event=self.events.append, decision_log=self.decision_log)
+        once = exactum.exactly_once(sink, on_event=self.events.append)
         writer = columns.writeStream.trigger(**trigger) if trigger else columns.writeStream
-        started: Query = once.start(writer, checkpoint=self.place or self.checkpoint)
+        started: Query = once.start(writer, checkpoint=self.checkpoint)
         return started
 
     def run(self, frame: DataFrame, **trigger: Any) -> str | None:
