@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import pickle
 import struct
 import threading
 import time
@@ -25,11 +24,8 @@ from exactum.spark.write.failure import TaskFailed, carried_by, thrown
 from exactum.spark.write.prefetch import prefetched
 from exactum.spark.write.write_job import CANCELLED, errors_of_jobs
 from exactum.spark.write.write_task import (
-    Fingerprint,
     WriteTask,
     fingerprint_of,
-    prepared_of,
-    record_batch,
 )
 from tests.kit.errors import check_error, raised
 from tests.kit.python import python
@@ -136,7 +132,8 @@ def test_an_input_that_ends_before_its_end_aborts(
     writer = Recorder()
     with raised(kind, "a bad row"):
         run(writer, source=source())
-    assert writer.calls[-1] == "abort"
+    assert writer.calls == ["open", "write", "abort"], "what came before it was written"
+    assert no_thread_left()
 
 
 def test_a_failing_abort_does_not_hide_the_reason() -> None:
@@ -148,16 +145,6 @@ def test_a_failing_abort_does_not_hide_the_reason() -> None:
     assert sound.calls[-1] == failing.calls[-1] == "abort"
     facts = "no answer at prepare", "no answer at abort"
     check_error(carried_by(failed.value), errors.Unavailable, *facts)
-
-
-def test_the_task_pickles_by_reference() -> None:
-    """Workers get the class by name, so that caches of modules survive from batch to batch."""
-    from pyspark import cloudpickle
-
-    task = WriteTask((), RUN)
-    text = cloudpickle.dumps(task)
-    assert b"exactum.spark.write.write_task" in text
-    assert pickle.loads(text) == task
 
 
 def test_prefetch_keeps_order_and_ends_its_thread() -> None:
@@ -181,20 +168,6 @@ def test_prefetch_is_bounded_and_closes_early() -> None:
         next(ahead)
         time.sleep(0.1)
         assert len(taken) <= 7
-    assert no_thread_left()
-
-
-def test_prefetch_carries_errors_over() -> None:
-    """The source's error is raised in its place, after the items before it."""
-
-    def source() -> Iterator[int]:
-        yield 1
-        raise KeyError("x")
-
-    with prefetched(source()) as ahead:
-        assert next(ahead) == 1
-        with pytest.raises(KeyError):
-            next(ahead)
     assert no_thread_left()
 
 
@@ -443,18 +416,6 @@ def test_the_fingerprint_is_of_what_the_first_writer_sees(views: tuple[int, ...]
     assert whole != fingerprint(rows.slice(0, 2), rows.slice(0, 1)), "2 counts twice"
     assert fingerprint(rows.slice(0, 0)) is None
     assert fingerprint(rows, hashed=False) is None
-
-
-def test_what_a_task_returns() -> None:
-    """One row of text for the driver, or none."""
-    column = record_batch([PREPARED], Fingerprint(7, 9)).column("prepared")
-    column.validate(full=True)
-    (text,) = column.to_pylist()
-    assert prepared_of(text) == [PREPARED]
-    assert fingerprint_of(text) == Fingerprint(7, 9)
-    for empty in (record_batch([]), record_batch([], Fingerprint())):
-        assert empty.schema == pa.schema([("prepared", pa.string())])
-        assert empty.num_rows == 0
 
 
 def test_pandas_is_not_imported_for_it() -> None:
