@@ -79,7 +79,10 @@ class Target(ABC):
 
     def frame(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Of (id, name), as this sink takes it."""
-        return batch
+        if self.columns is not DAY:
+            return batch
+        days = ["a" if number % 2 else "b" for number in batch.column("id").to_pylist()]
+        return batch.append_column("day", pa.array(days, pa.string()))
 
     def reset(self) -> None:  # noqa: B027  (a new place is empty)
         """Nothing is there."""
@@ -149,9 +152,8 @@ class Target(ABC):
         return OpenedSink(self.sink(), self.columns, staging=query.storage_of_rows, **given)
 
 
-def with_day(batch: pa.RecordBatch) -> pa.RecordBatch:
-    days = ["a" if number % 2 else "b" for number in batch.column("id").to_pylist()]
-    return batch.append_column("day", pa.array(days, pa.string()))
+def pairs(table: pa.Table) -> list[Row]:
+    return [(row["id"], row["name"]) for row in table.to_pylist()]
 
 
 def unlink(paths: Iterator[Path]) -> None:
@@ -199,9 +201,6 @@ class Files(FolderTarget):
     def letters(self) -> Sink:
         return FileSink(self.folder / "letters", format="json")
 
-    def frame(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return with_day(batch)
-
     def rows(self) -> list[Row]:
         return list(duck(self.table, "id, name")) if visible(self.table) else []
 
@@ -234,8 +233,9 @@ class Objects(Target):
 
     def rows(self) -> list[Row]:
         names = [n for n in self._names() if not n.startswith(".exactum/")]
-        tables = [pq.read_table(io.BytesIO(self.content(name))) for name in names]
-        return [(r["id"], r["name"]) for table in tables for r in table.to_pylist()]
+        return [
+            row for name in names for row in pairs(pq.read_table(io.BytesIO(self.content(name))))
+        ]
 
     def reset(self) -> None:
         obstore.delete(self.store, self._names())
@@ -287,15 +287,11 @@ class Delta(FolderTarget):
     def letters(self) -> Sink:
         return DeltaSink(self.folder / "letters")
 
-    def frame(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return with_day(batch)
-
     def rows(self) -> list[Row]:
         """By delta-rs alone: what a reader of the table's log finds."""
         if not DeltaTable.is_deltatable(str(self.table)):
             return []
-        rows = DeltaTable(str(self.table)).to_pyarrow_table(columns=["id", "name"])
-        return [(row["id"], row["name"]) for row in rows.to_pylist()]
+        return pairs(DeltaTable(str(self.table)).to_pyarrow_table(columns=["id", "name"]))
 
     def leftovers(self) -> Sequence[object]:
         """Files that no version names are garbage as well."""
@@ -332,16 +328,12 @@ class Iceberg(FolderTarget):
     def letters(self) -> Sink:
         return self.lake.sink()
 
-    def frame(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return with_day(batch)
-
     def rows(self) -> list[Row]:
         """By pyiceberg alone: what a reader of the table finds."""
         try:
-            rows = self.lake.read().select(["id", "name"])
+            return pairs(self.lake.read())
         except NoSuchTableError:
             return []
-        return [(row["id"], row["name"]) for row in rows.to_pylist()]
 
     def leftovers(self) -> Sequence[object]:
         """Files that no snapshot names are garbage as well."""

@@ -1,5 +1,5 @@
 """Rows wait in files until their epoch is decided, and then until they are visible: what becomes of
-them meanwhile, whoever else commits, tidies up or looks.
+them meanwhile, whoever else commits or tidies up. (What an operator sees of them: tests/operate.)
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from pathlib import PurePath
 import pytest
 
 from exactum.errors import EpochAborted, HeuristicOutcome
-from exactum.protocol.inspection import TransactionState
-from exactum.protocol.model import CommitPermit, PreparedTransaction, SourceOffsets
+from exactum.protocol.model import PreparedTransaction, SourceOffsets
 from exactum.protocol.sink import Guarantee, WriteOrder
-from tests.contract.targets import FRAMED, MARKED, NAME, STAGED, Target, over
+from tests.contract.targets import FRAMED, MARKED, STAGED, Target, over
 from tests.contract.test_put_back import frames, shows
 from tests.kit.errors import check_error, raised
 from tests.kit.sql.sql_epochs import Query
@@ -181,34 +180,4 @@ def test_weaker_guarantees_leave_no_marker(target: Target, guarantee: Guarantee)
         driver.sweep()
         with raised(EpochAborted, prepared[0].identity):
             driver.participant.deliver(prepared)
-    shows(target, 0)
-
-
-@pytest.mark.parametrize("target", over(*STAGED), indirect=True)
-def test_what_an_operator_sees(target: Target) -> None:
-    """Staged, committed and gone, as lists and records show it; and commits without a run."""
-    query = target.query()
-
-    def states(permit: CommitPermit) -> set[TransactionState]:
-        return {view.state for view in inspector.describe(permit.record.prepared)}
-
-    with target.opened(query) as driver:
-        inspector = target.sink().inspector(query.query_id, NAME, query.storage_of_rows)  # type: ignore[attr-defined]
-        permit = driver.decide(*frames(target, 0))
-        shown = inspector.list_open()
-        assert {view.identity for view in shown} == {p.identity for p in permit.record.prepared}
-        assert {(view.state, view.incarnation) for view in shown} == {
-            (TransactionState.PREPARED, driver.run.incarnation)
-        }
-        assert states(permit) == {TransactionState.PREPARED}
-        driver.participant.close()
-        own = inspector.participant()
-        assert own.commit(permit, permit.record.prepared).committed == permit.record.prepared
-        assert inspector.list_open() == []
-        assert states(permit) == {TransactionState.COMMITTED}
-    with target.opened(query) as driver:
-        later = driver.decide(*frames(target, 1), batch_id=1)
-        own.abort(driver.participant.list_open())
-        assert states(later) == {TransactionState.GONE}
-    inspector.close()
     shows(target, 0)
