@@ -5,160 +5,33 @@ where a person says so.
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 import exactum
 from exactum.checkpoint.layout import DECISIONS
-from exactum.checkpoint.query_place import BorrowedLog, QueryPlace, refuse_another_log
-from exactum.checkpoint.query_record import record_of
+from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import CheckpointRefused, Unavailable
 from exactum.files.slot_log import LOG_ID, SlotLog
-from exactum.protocol.decision_log import DecisionLog, PermitLog
-from exactum.protocol.ends import Noted, check_start
+from exactum.protocol.ends import Noted
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
+from exactum.spark.settings import PROVIDER, ROCKSDB
 from exactum.storage.folder import Folder
 from exactum.testing import MemoryDecisionLog, MemoryStorage
-from model.memory import MemoryParticipant, MemoryTarget
 from tests.kit.errors import check_query_error, raised
 from tests.kit.query_record import note, on_file
 from tests.kit.spark.files import mounted
-from tests.kit.spark.run_begin import run_at
+from tests.kit.spark.query import summed
+from tests.kit.spark.torn_stream import of_format_2
 from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import accept
 
-ID = "query"
-
-
-def decide(log: DecisionLog, *batches: int) -> None:
-    """As runs that each fence, and commit one batch."""
-    for batch_id in batches:
-        who = Incarnation(f"run{batch_id}")
-        epoch = Epoch(ID, batch_id)
-        attempt = len(log.read(batch_id))
-        log.decide(DecisionRecord(epoch, attempt, Decision.ABORT, who))
-        log.decide(DecisionRecord(epoch, attempt + 1, Decision.COMMIT, who))
-
-
-class CannotTell(MemoryParticipant):
-    """Of a target without a marker."""
-
-    last_batch = property()  # type: ignore[assignment]
-
-
-class Logs:
-    """Two folders for one query's decisions, given in turn. Each start is a new object."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.checkpoint = tmp_path / "check point"
-        self.place = {"a": tmp_path / "a", "b": tmp_path / "b"}
-
-    def __getitem__(self, name: str) -> SlotLog:
-        return SlotLog(Folder(self.place[name] / ID), ID)
-
-    def id_of(self, name: str) -> str:
-        return (self.place[name] / ID / LOG_ID).read_text().strip()
-
-    def start(self, name: str, begins: int) -> None:
-        """As a run begins, of a query with a sink that cannot tell what it has."""
-        run, log = run_at(self.checkpoint, ID, begins), self[name]
-        record = run.record.content
-        refuse_another_log(run, record, log, str(self.place[name]), begins)
-        port = CannotTell(MemoryTarget("own"), run.identity)
-        check_start(ID, begins, PermitLog(log), lambda function: [function(port)], record.noted)
-
-    def note(self, name: str, noted: Noted) -> None:
-        place, log_id = str(self.place[name]), self[name].log_id()
-        note(self.checkpoint, ID, decision_log=place, log_id=log_id, noted=noted)
-
-
-@pytest.fixture
-def logs(tmp_path: Path) -> Logs:
-    found = Logs(tmp_path)
-    decide(found["a"], *range(10))
-    found.note("a", Noted(first=0, decided=7))
-    return found
-
-
-@pytest.mark.parametrize("other", ["empty", "not mounted", "of another time"])
-def test_another_log(logs: Logs, other: str) -> None:
-    """As often as it is given, at whatever batch, and both are named; the former goes on."""
-    if other == "not mounted":
-        (logs.place["b"] / ID).mkdir(parents=True)
-    elif other == "of another time":
-        decide(logs["b"], *range(12))
-    found = logs.id_of("b") if other == "of another time" else "empty"
-    for begins in (10, 10, 9, 11):
-        facts = logs.id_of("a"), logs.place["a"], found, logs.place["b"], "exactum accept"
-        with raised(CheckpointRefused, "DECISION_LOG_OTHER", *facts):
-            logs.start("b", begins)
-    logs.start("a", 10)
-
-
-def test_a_log_that_lies_elsewhere_now(logs: Logs) -> None:
-    """A folder that was renamed, or copied whole: it is the same log."""
-    shutil.copytree(logs.place["a"], logs.place["b"])
-    logs.start("b", 10)
-    shutil.rmtree(logs.place["a"])
-    logs.start("b", 10)
-    logs.note("b", Noted(first=0, decided=10))
-    with raised(CheckpointRefused, "ENDS_DIFFER", "decision log", 9, "checkpoint", 10):
-        logs.start("b", 10)
-
-
-def test_records_without_their_id(logs: Logs) -> None:
-    """Copied by hand, one by one: nobody can tell whether these are all."""
-    shutil.copytree(logs.place["a"], logs.place["b"])
-    (logs.place["b"] / ID / LOG_ID).unlink()
-    with raised(CheckpointRefused, "DECISION_LOG_OTHER", logs.id_of("a"), "empty"):
-        logs.start("b", 10)
-
-
-def test_a_log_of_the_users_own_without_an_id(logs: Logs) -> None:
-    """It is known by its class: a folder is none."""
-
-    class Own:
-        def __init__(self, log: MemoryDecisionLog) -> None:
-            self.read, self.decide, self.prune, self.close = (
-                log.read,
-                log.decide,
-                log.prune,
-                log.close,
-            )
-
-    own = BorrowedLog(Own(MemoryDecisionLog(MemoryStorage(), ID)), ID)
-    query = run_at(logs.checkpoint, ID, 10)
-    note(logs.checkpoint, ID, log_id=own.log_id())
-    record = record_of(Folder(logs.checkpoint), ID).content
-    refuse_another_log(query, record, own, "", 10)
-    with raised(CheckpointRefused, "DECISION_LOG_OTHER", "Own", logs.id_of("a")):
-        logs.start("a", 10)
-
-
-def test_commands_do_not_take_another_one(logs: Logs) -> None:
-    """Nothing is called undecided, or aborted, by a log that is not the query's own."""
-    (logs.checkpoint / "metadata").write_text(f'{{"id": "{ID}"}}')
-    QueryPlace.of(logs.checkpoint, str(logs.place["a"])).open_log().close()
-    with raised(CheckpointRefused, "DECISION_LOG_OTHER", logs.id_of("a")):
-        QueryPlace.of(logs.checkpoint, str(logs.place["b"])).open_log()
-
-
-# ---- with Spark ----------------------------------------------------------------------------------
-
-
-class DiesBehindTheDecision(MemoryDecisionLog):
-    """In no folder. Its first COMMIT stands, and the run hears nothing of it."""
-
-    has_died = False
-
-    def decide(self, record: DecisionRecord) -> DecisionRecord:
-        stands = super().decide(record)
-        if record.decision is Decision.COMMIT and not self.has_died:
-            self.has_died = True
-            raise Unavailable("the driver is gone")
-        return stands
+pytestmark = pytest.mark.spark
 
 
 def run(query: Any, log: Any) -> str:
@@ -169,7 +42,96 @@ def check_other(text: str, *facts: object) -> None:
     check_query_error(text, CheckpointRefused, "DECISION_LOG_OTHER", *facts)
 
 
-@pytest.mark.spark
+def id_of(log: Path) -> str:
+    """Of the one query that has its decisions there."""
+    (file,) = log.glob(f"*/{LOG_ID}")
+    return file.read_text().strip()
+
+
+@pytest.mark.parametrize("other", ["not mounted", "of another time", "copied by hand"])
+def test_another_log(query: Any, tmp_path: Path, other: str) -> None:
+    """Refused as often as it is given, and both are named; no command takes it either: nothing is
+    called undecided, or aborted, by it. The former goes on.
+    """
+    former, found = tmp_path / "former", "empty"
+    query.give(1)
+    assert run(query, former) == ""
+    assert not (query.checkpoint / DECISIONS).exists()
+    query_id = on_file(query.checkpoint).query_id
+    place = tmp_path / "place" / query_id
+    if other == "copied by hand":  # without its id: nobody can tell whether these are all records
+        shutil.copytree(former / query_id, place, ignore=shutil.ignore_patterns(LOG_ID))
+    else:
+        place.mkdir(parents=True)
+    if other == "of another time":
+        log = SlotLog(Folder(place), query_id)
+        for batch_id in range(3):
+            who = Incarnation("another")
+            log.decide(DecisionRecord(Epoch(query_id, batch_id), 0, Decision.COMMIT, who))
+        found = id_of(place.parent)
+    query.give(2)
+    for _ in range(2):
+        facts = id_of(former), former, found, place.parent, "exactum accept"
+        check_other(run(query, place.parent), *facts)
+    QueryPlace.of(query.checkpoint, str(former)).open_log().close()
+    with raised(CheckpointRefused, "DECISION_LOG_OTHER", id_of(former)):
+        QueryPlace.of(query.checkpoint, str(place.parent)).open_log()
+    assert run(query, former) == ""
+    assert query.values() == [1, 2]
+
+
+def test_a_log_that_lies_elsewhere_now(query: Any, tmp_path: Path) -> None:
+    """A folder that was renamed, or copied whole: it is the same log, and may be too old."""
+    first, moved, old = (tmp_path / name for name in ("first", "moved", "old"))
+    query.give(1)
+    assert run(query, first) == ""
+    for copy in (moved, old):
+        shutil.copytree(first, copy)
+    query.give(2)
+    assert run(query, moved) == ""
+    shutil.rmtree(first)
+    query.give(3)
+    assert run(query, moved) == ""
+    query.give(4)
+    facts = "ENDS_DIFFER", "decision log", "batch 0", "checkpoint", "batch 2"
+    check_query_error(run(query, old), CheckpointRefused, *facts)
+    assert query.values() == [1, 2, 3]
+
+
+class Own:
+    """A log of a user's, which has no id, and forgets that there may be several queries."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[int, int], DecisionRecord] = {}
+
+    def read(self, batch_id: int) -> list[DecisionRecord]:
+        return [self.records[slot] for slot in sorted(self.records) if slot[0] == batch_id]
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        return self.records.setdefault((record.epoch.batch_id, record.attempt), record)
+
+    def prune(self, below_batch_id: int) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_a_log_of_the_users_own(query: Any, tmp_path: Path) -> None:
+    """It is known by its class: a folder is none. One that another query's records stand in is
+    refused; no batch is taken for done.
+    """
+    own = Own()
+    query.give(1)
+    assert run(query, own) == ""
+    query.give(2)
+    check_other(run(query, tmp_path / "folder"), "Own", tmp_path / "folder")
+    assert run(query, own) == ""
+    query.checkpoint = tmp_path / "second"
+    check_query_error(run(query, own), CheckpointRefused, "LOG_OTHER_QUERY")
+    assert query.values() == [1, 2]
+
+
 def test_a_decided_batch_is_not_written_again(
     query: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,7 +160,6 @@ def test_a_decided_batch_is_not_written_again(
     assert query.values() == [1, 2, 3]
 
 
-@pytest.mark.spark
 def test_a_log_that_is_lost_for_good(query: Any, tmp_path: Path) -> None:
     """Another one is refused, be it that in the checkpoint which is lost. The way out holds: who
     accepts it goes on with a new log.
@@ -218,7 +179,19 @@ def test_a_log_that_is_lost_for_good(query: Any, tmp_path: Path) -> None:
     assert on_file(query.checkpoint).noted == Noted(first=1, accepted=0, decided=1)
 
 
-@pytest.mark.spark
+class DiesBehindTheDecision(MemoryDecisionLog):
+    """In no folder. Its first COMMIT stands, and the run hears nothing of it."""
+
+    has_died = False
+
+    def decide(self, record: DecisionRecord) -> DecisionRecord:
+        stands = super().decide(record)
+        if record.decision is Decision.COMMIT and not self.has_died:
+            self.has_died = True
+            raise Unavailable("the driver is gone")
+        return stands
+
+
 @pytest.mark.deep
 def test_a_log_whose_first_batch_was_decided_and_not_noted(query: Any) -> None:
     """Its driver died right behind the decision, and the deployment is rolled back to a log that
@@ -238,7 +211,6 @@ def test_a_log_whose_first_batch_was_decided_and_not_noted(query: Any) -> None:
     assert query.values() == [1, 2, 3]
 
 
-@pytest.mark.spark
 def test_a_checkpoint_that_lies_in_no_folder(query: Any, tmp_path: Path) -> None:
     """It says which log the query has, and how far that goes, as one in a folder does."""
     query.checkpoint = f"{mounted(query.spark, tmp_path)}/checkpoint"
@@ -259,7 +231,6 @@ def test_a_checkpoint_that_lies_in_no_folder(query: Any, tmp_path: Path) -> None
     check_query_error(run(query, tmp_path / "a"), CheckpointRefused, "ENDS_DIFFER", *facts)
 
 
-@pytest.mark.spark
 def test_from_which_batch_on_is_noted(query: Any) -> None:
     query.give(1, batches=3)
     assert query.run(query.exactly_once()) is None
@@ -272,7 +243,6 @@ def test_from_which_batch_on_is_noted(query: Any) -> None:
     assert on_file(query.checkpoint).noted == Noted(first=4, decided=4)
 
 
-@pytest.mark.spark
 def test_a_function_that_passes_over_batches(query: Any) -> None:
     """Those between two calls are nobody's loss that can be told; the last ones of a run are
     refused once.
@@ -294,3 +264,26 @@ def test_a_function_that_passes_over_batches(query: Any) -> None:
     assert "micro-batches 1 to 2 have no decision" in said
     assert query.run(some) is None
     assert query.values() == [1, 4]
+
+
+@pytest.mark.usefixtures("settings_put_back")
+def test_state_that_spark_has_repartitioned(query: Any, spark: SparkSession) -> None:
+    """Spark logs a batch of its own then, which no decision names. Once that is accepted the query goes
+    on, with its state, and with decisions that are compared as before.
+    """
+    assert pyspark.__version__ >= "4.2", "in which repartition came"
+    spark.conf.set(PROVIDER, ROCKSDB)
+    query.checkpoint = query.checkpoint.parent / "checkpoint"  # to repartition a blank is no path
+    start = partial(query.run, query.exactly_once(), transform=summed, mode="update")
+    query.give(1, 2)
+    assert start() is None
+    own: Any = of_format_2(spark)
+    manager = own._streamingCheckpointManager
+    manager.repartition(str(query.checkpoint), 3, enforce_exactly_once_sink=True)
+    query.give(3)
+    check_query_error(start(), CheckpointRefused, "ENDS_DIFFER", "exactum accept", "--batch 2")
+    query.accept(2)
+    for _ in range(2):
+        assert start() is None
+        query.give(5)
+    assert query.values() == [1, 2, 4, 9]
