@@ -19,12 +19,32 @@ from exactum.protocol.sink import Guarantee
 from exactum.spark.connect.decodings import DecodingPlan, PlainReads
 from exactum.spark.connect.server import ConnectJob, ConnectRun
 from exactum.spark.live import RunningSource
+from exactum.spark.query import Run
 from exactum.spark.run.refusals import refuse_repeated_stages, refuse_unsafe
 from tests.kit.errors import check_query_error, raised
 from tests.kit.spark.folder_sink import arm, await_struck
-from tests.kit.spark.run_begin import run_at
 
 pytestmark = pytest.mark.spark
+
+
+def run_at(checkpoint: Path | str, **changes: Any) -> Run:
+    """A run as it is before the first row, without Spark."""
+    facts: dict[str, Any] = {
+        "query_id": "query",
+        "run_id": "run",
+        "name": None,
+        "checkpoint": str(checkpoint),
+        "execution_class": "MicroBatchExecution",
+        "trigger": "AvailableNow",
+        "master": "local[2]",
+        "retained": 100,
+        "first_batch_id": 0,
+        "guarantee": Guarantee.EXACTLY_ONCE,
+        "session": None,
+        "live": None,
+        "emit": lambda event: None,
+    }
+    return Run(**{**facts, **changes})
 
 
 def test_async_progress_tracking(query: Any) -> None:

@@ -6,7 +6,6 @@ import os
 import shutil
 from datetime import date
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,11 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum import errors
-from exactum.spark.run.run_start import RunStart
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.opened_sink import OpenedSink
-from tests.kit.spark.run_begin import run_at
 from tests.kit.spark.torn_stream import configured
 from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import accept
@@ -203,33 +200,22 @@ def test_the_weaker_guarantees(query: Any, table: Table) -> None:
     assert table.values() == [1, 2]
 
 
-def versions_said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.message for record in caplog.records if "versions a day" in record.message]
-
-
-def test_many_versions_are_said(query: Any, table: Table, caplog: pytest.LogCaptureFixture) -> None:
-    """At the start, with their number; other sinks make none."""
-    once = query.exactly_once(query.sink, table.sink())
-    query.start(once, processingTime="500 milliseconds").stop()
-    (said,) = versions_said(caplog)
-    assert "172,800 versions a day" in said and "'table'" in said and "'folder'" not in said
-
-
 @pytest.mark.parametrize(
     ("trigger", "said"),
     [
-        ("ProcessingTimeTrigger(0)", "as soon as there are rows"),
-        ("ProcessingTimeTrigger(2000)", ""),
-        ("AvailableNowTrigger", ""),
+        ({"processingTime": "500 milliseconds"}, "172,800 versions a day"),
+        ({"processingTime": "0 seconds"}, "as soon as there are rows"),
+        ({"processingTime": "2 seconds"}, ""),
+        ({"availableNow": True}, ""),
     ],
+    ids=str,
 )
-def test_how_many_versions_a_trigger_makes(
-    trigger: str, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_many_versions_are_said(
+    query: Any, table: Table, caplog: pytest.LogCaptureFixture, trigger: dict[str, Any], said: str
 ) -> None:
-    sinks: Any = SimpleNamespace(
-        each=[("table", SimpleNamespace(makes_versions=True))], timeouts_ms={}
-    )
-    RunStart(run_at(tmp_path, trigger=trigger), sinks)
-    found = versions_said(caplog)
+    """At the start, and of which sink; others make none."""
+    query.start(query.exactly_once(query.sink, table.sink()), **trigger).stop()
+    found = [record.message for record in caplog.records if "versions a day" in record.message]
     assert len(found) == bool(said)
-    assert all(said in each for each in found)
+    for each in found:
+        assert said in each and "'table'" in each and "'folder'" not in each
