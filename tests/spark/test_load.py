@@ -89,21 +89,6 @@ def test_what_failed_before_its_decision_leaves_nothing(
     assert not rows(tmp_path / "a", "staged")
 
 
-def test_what_failed_once_decided_is_finished(
-    tmp_path: Path, into: Folders, numbers: DataFrame
-) -> None:
-    """By the next call, from what was prepared: nothing is computed for it."""
-    (tmp_path / "b").mkdir()
-    arm(tmp_path / "b", "commit", "unavailable")
-    with raised(errors.Unavailable, "did not answer"):
-        into("a", "b").write(numbers, id=ID)
-    seen: list[Any] = []
-    again = into("a", "b", on_event=seen.append).write(numbers, id=ID)
-    assert not again.written
-    assert [type(each) for each in seen].count(events.EpochRedelivered) == 1
-    assert values(tmp_path / "a") == values(tmp_path / "b") == ONCE
-
-
 def test_a_sink_that_does_not_take_it_is_given_up(
     tmp_path: Path, into: Folders, numbers: DataFrame
 ) -> None:
@@ -277,13 +262,15 @@ into_a_topic_and_files(exactum.local_session("load", master="local[2]"), *places
 def test_killed_into_a_topic_and_files(
     spark: SparkSession, broker: Broker, tmp_path: Path, deaths: tuple[str, ...]
 ) -> None:
-    """SIGKILL once it is decided, or while it is begun as well: the next call has both targets
-    agree.
+    """SIGKILL once it is decided, or while it is begun as well: the next call finishes it from what
+    was prepared, nothing is computed for it, and both targets agree.
     """
     places = broker.servers, broker.topic(), str(tmp_path)
     for dies in deaths:
         python(JOB, *places, dies, status=-signal.SIGKILL)
-    assert not into_a_topic_and_files(spark, *places), "it was decided"
+    seen: list[Any] = []
+    assert not into_a_topic_and_files(spark, *places, seen.append), "it was decided"
+    assert [type(each) for each in seen].count(events.EpochRedelivered) == 1
     keys = Counter(record.key.decode() for record in broker.read(places[1]))
     files = [path for path in (tmp_path / "out").glob("*.json") if path.is_file()]
     lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
