@@ -71,9 +71,13 @@ def test_a_flight_recorder_looks_at_every_class(tmp_path: Path) -> None:
         ("spark.driver.extraJavaOptions", "-XX:AOTCache=mine"),
     ],
 )
-def test_a_session_that_it_would_not_fit_has_none(name: str, value: str) -> None:
-    given = {"spark.master": "local[2]", name: value}
-    assert class_archive.archive_for(given) is None
+def test_a_session_that_it_would_not_fit_has_none(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)  # as before any session
+    given = {"spark.master": "local[2]"}
+    assert class_archive.archive_for(given) is not None
+    assert class_archive.archive_for({**given, name: value}) is None
 
 
 @pytest.mark.parametrize("name", class_archive.JAVA_OPTIONS)
