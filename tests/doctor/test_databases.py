@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,10 +12,11 @@ from exactum.sql.table import TableName
 from tests.kit.doctor.diagnosis import Diagnosis, diagnosed
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql import mysql_server
+from tests.kit.sql.clerk import Clerk, clerk
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.sql.conftest import database
 
-__all__ = ["database"]
+__all__ = ["clerk", "database"]
 UPSERT = ", mode='upsert', key='id'"
 LOG_TABLES = ("exactum_decisions", "exactum_decision_logs")
 
@@ -44,58 +44,6 @@ def tables(database: SqlDatabase) -> set[Any]:
             )
         )
     return set(database.rows("SHOW TABLES"))
-
-
-class Clerk:
-    """A user who may connect, and is granted one right after the other."""
-
-    def __init__(self, database: SqlDatabase) -> None:
-        self.database: Any = database
-        self.is_postgres = is_postgres(database)
-        self.name = "clerk" if self.is_postgres else "'clerk'@'%'"
-        server = self.database.server
-        if self.is_postgres:
-            database.run("CREATE ROLE clerk LOGIN PASSWORD 'clerks'")
-            database.run(f"REVOKE TEMPORARY ON DATABASE {server.database} FROM PUBLIC")
-            self.url = server.url_of(server.database, "clerk", "clerks")
-        else:
-            database.run("CREATE USER 'clerk'@'%' IDENTIFIED BY 'clerks'")
-            self.url = f"mysql://clerk:clerks@{server.host}:{server.port}/{self.database.name}"
-
-    def grant(self, rights: str, *on: str) -> None:
-        for table in on:
-            named = table if self.is_postgres else f"{self.database.name}.{table}"
-            self.database.run(f"GRANT {rights} ON {named} TO {self.name}")
-
-    def grant_create(self) -> None:
-        where = "SCHEMA public" if self.is_postgres else f"{self.database.name}.*"
-        self.database.run(f"GRANT CREATE ON {where} TO {self.name}")
-
-    def grant_temporary(self) -> None:
-        server = self.database.server
-        self.database.run(
-            f"GRANT TEMPORARY ON DATABASE {server.database} TO clerk"
-            if self.is_postgres
-            else f"GRANT CREATE TEMPORARY TABLES ON {self.database.name}.* TO {self.name}"
-        )
-
-    def drop(self) -> None:
-        if self.is_postgres:
-            name = self.database.server.database
-            self.database.run(f"GRANT TEMPORARY ON DATABASE {name} TO PUBLIC")
-            self.database.run("DROP OWNED BY clerk")
-            self.database.run("DROP ROLE clerk")
-        else:
-            self.database.run(f"DROP USER {self.name}")
-
-
-@pytest.fixture
-def clerk(database: SqlDatabase) -> Iterator[Clerk]:
-    made = Clerk(database)
-    try:
-        yield made
-    finally:
-        made.drop()
 
 
 def test_a_healthy_server(database: SqlDatabase, tmp_path: Path) -> None:

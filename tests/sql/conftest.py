@@ -9,7 +9,10 @@ import pytest
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.servers.shared import started_postgres
 from tests.kit.sql import mysql_server, postgres_server
+from tests.kit.sql.clerk import clerk
 from tests.kit.sql.sql_database import SqlDatabase
+
+__all__ = ["clerk"]
 
 
 @pytest.fixture(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from exactum.protocol.sink import TaskName
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.opened_sink import OpenedSink
+from tests.kit.sql.clerk import IN_URL, Clerk
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, Query, expected, narrow, tasks_of
 from tests.sql.test_epochs import rows_in
 
-SECRET, IN_URL = "a secret&key", "a%20secret%26key"
 CHANGED: dict[str, tuple[str, str, type[ExactumError]]] = {
     "another password": (IN_URL, "wr%40ng%20key", SettingRefused),
     "a port without a server": (":{port}/", ":1/", Unavailable),
@@ -36,23 +36,6 @@ CHANGED: dict[str, tuple[str, str, type[ExactumError]]] = {
 """What is changed in a URL that is right, and what a start says then."""
 
 
-@pytest.fixture
-def url(database: SqlDatabase) -> Iterator[str]:
-    """Of a user whose password is written otherwise in a URL."""
-    is_postgres = database.dialect.scheme == "postgres"
-    remove = "DROP ROLE IF EXISTS doorman" if is_postgres else "DROP USER IF EXISTS doorman"
-    make = "CREATE ROLE doorman SUPERUSER LOGIN PASSWORD" if is_postgres else "CREATE USER doorman IDENTIFIED BY"  # fmt: skip
-    database.run(remove)
-    database.run(f"{make} '{SECRET}'")
-    if not is_postgres:
-        database.run(f"GRANT ALL ON {database.value('SELECT database()')}.* TO doorman")
-    scheme, _, place = database.url.partition("://")
-    yield f"{scheme}://doorman:{IN_URL}@{place.rpartition('@')[2]}"
-    database.end_sessions()
-    database.drop_all()
-    database.run(remove)
-
-
 def check(texts: list[str]) -> None:
     for text in texts:
         for secret in ("secret&key", "secret%26key", "wr@ng", "wr%40ng"):
@@ -61,15 +44,16 @@ def check(texts: list[str]) -> None:
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_a_start_that_is_refused_shows_no_password(
-    database: SqlDatabase, url: str, what: str
+    database: SqlDatabase, clerk: Clerk, what: str
 ) -> None:
     """Nor what caused it does, nor any text of the sink. What another start may mend is
     Unavailable, all else a setting.
     """
-    address = url.rpartition("@")[2]
+    clerk.grant_all()
+    address = clerk.url.rpartition("@")[2]
     parts = {"port": address.partition(":")[2].partition("/")[0], "name": address.partition("/")[2]}
     old, new, kind = CHANGED[what]
-    given = url.replace(old.format(**parts), new.format(**parts)) if old else url
+    given = clerk.url.replace(old.format(**parts), new.format(**parts))
     texts: list[str] = []
 
     def start() -> None:
@@ -87,12 +71,13 @@ def test_a_start_that_is_refused_shows_no_password(
 
 
 def test_nothing_that_travels_or_is_recorded_shows_the_password(
-    database: SqlDatabase, url: str, caplog: pytest.LogCaptureFixture
+    database: SqlDatabase, clerk: Clerk, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What goes to the executors pickles, and opens a writer there that works."""
     caplog.set_level(logging.DEBUG)
     table = database.table()
-    query = database.query(table, url=url)
+    clerk.grant_all()
+    query = database.query(table, url=clerk.url)
     driver = query.start()
     driver.run(0)
     writers = pickle.loads(pickle.dumps(driver.opened.writers))

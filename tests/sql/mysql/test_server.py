@@ -134,49 +134,6 @@ def test_deadlocks_are_tried_again(database: Database) -> None:
     one.close()
 
 
-def upserting(database: Database, url: str = "") -> Query:
-    database.run("CREATE TABLE u (v bigint PRIMARY KEY)")
-    query = database.query("u", NUMBERS, url=url, mode="upsert", key="v")
-    query.tasks = lambda batch_id: [[numbers(1, 1)]]
-    return query
-
-
-def test_an_upsert_needs_a_temporary_table(database: Database) -> None:
-    """Who may not make one is refused at the start, with the server's words; and may with the right
-    to it.
-    """
-    query = upserting(database, limited(database, "SELECT, INSERT, UPDATE, DELETE, CREATE"))
-    with pytest.raises(SettingRefused, match="denied"):
-        query.run(0)
-    database.run(f"GRANT CREATE TEMPORARY TABLES ON {database.name}.* TO '{database.name}'")
-    query.run(0)
-    assert database.values("u") == [1]
-
-
-def test_the_rights_that_are_enough(database: Database) -> None:
-    """SELECT, INSERT, UPDATE, DELETE, and CREATE once."""
-    url = limited(database, "SELECT, INSERT, UPDATE, DELETE, CREATE")
-    query = numbers_query(database, url=url)
-    query.write(numbers(*range(100)))
-    database.run(f"REVOKE CREATE ON {database.name}.* FROM '{database.name}'")
-    query.check()
-
-
-@pytest.mark.parametrize("rights", ["SELECT", "SELECT, INSERT", "CREATE, SELECT"])
-def test_missing_rights_are_refused(database: Database, rights: str) -> None:
-    """At start, naming what is needed; nobody is told to correct the password, nor sees it."""
-    with pytest.raises(SettingRefused, match="It needs to read and insert|Grant CREATE") as caught:
-        numbers_query(database, url=limited(database, rights)).check()
-    assert "secret/pass" not in str(caught.value) and "Correct user" not in str(caught.value)
-
-
-def limited(database: Database, rights: str) -> str:
-    """The URL of a user with these rights on the database alone."""
-    database.run(f"CREATE OR REPLACE USER '{database.name}' IDENTIFIED BY 'secret/pass'")
-    database.run(f"GRANT {rights} ON {database.name}.* TO '{database.name}'")
-    return f"mysql://{database.name}:secret%2Fpass@{database.server.host}:{database.server.port}/{database.name}"
-
-
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("settings", "message"),
@@ -207,7 +164,8 @@ def test_with_a_binary_log(kept_by: dict[str, str | int]) -> None:
         one.close()
         assert database.values("t") == [1, 2]
         assert one.query.staged() == []
-        upserting(database).run(0)
+        database.run("CREATE TABLE u (v bigint PRIMARY KEY)")
+        database.query("u", NUMBERS, mode="upsert", key="v").write(numbers(1, 1))
         assert database.values("u") == [1]
 
 

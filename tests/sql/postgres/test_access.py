@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,59 +15,11 @@ from exactum.errors import (
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.certificates import make_certificate, serve_tls
+from tests.kit.sql.clerk import Clerk
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_epochs import expected
 
 pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture
-def limited(database: Database) -> Iterator[str]:
-    """The URL of a user with no rights but to connect."""
-    database.run("DROP ROLE IF EXISTS limited")
-    database.run("CREATE ROLE limited LOGIN PASSWORD 'a secret&key'")
-    yield database.server.url_of(database.server.database, "limited", "a secret&key")
-    database.run("DROP OWNED BY limited")
-    database.run("DROP ROLE limited")
-
-
-def test_rights_that_are_missing(database: Database, limited: str) -> None:
-    """Each missing right is refused at start, not at the first commit, and says which; then the
-    user can write.
-    """
-    table = database.table()
-    refusals: list[str] = []
-    grants = [
-        f"GRANT SELECT ON {table} TO limited",
-        f"GRANT INSERT ON {table} TO limited",
-        "GRANT CREATE ON SCHEMA public TO limited",
-    ]
-    for grant in grants:
-        with pytest.raises(SettingRefused) as caught:
-            database.query(table, url=limited).check()
-        refusals.append(str(caught.value))
-        database.run(grant)
-    database.query(table, url=limited).check()
-    assert all("secret" not in text for text in refusals)
-    assert all("Correct user" not in text for text in refusals)
-    assert "Grant CREATE" in refusals[-1]
-    database.query(table, url=limited).run(0)
-    assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
-
-
-def test_own_tables_made_by_an_administrator(database: Database, limited: str) -> None:
-    """A user who may not create tables can have them made, by the statements that the refusals
-    give.
-    """
-    table = database.table()
-    database.run(f"GRANT SELECT, INSERT ON {table} TO limited")
-    query = database.query(table, url=limited)
-    with pytest.raises(SettingRefused) as caught:
-        query.check()
-    statement = str(caught.value).split("have it created: ")[1].split("; with")[0]
-    database.run(statement)
-    database.run("GRANT SELECT, INSERT, DELETE ON exactum_ledger TO limited")
-    query.check()
 
 
 @pytest.mark.parametrize(
@@ -155,12 +106,12 @@ def test_tls_verifies_the_server(tmp_path: Path) -> None:
         database.close()
 
 
-def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Database) -> None:
+def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(
+    database: Database, clerk: Clerk
+) -> None:
     """A role with synchronous_commit=off, another isolation, time zone and date style, without
     warnings and nulls in arrays writes durably and exactly.
     """
-    database.run("DROP ROLE IF EXISTS odd")
-    database.run("CREATE ROLE odd LOGIN SUPERUSER PASSWORD 'odd'")
     for setting in (
         "synchronous_commit = off",
         "default_transaction_isolation = 'serializable'",
@@ -171,8 +122,8 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
         "client_min_messages = 'error'",
         "array_nulls = off",
     ):
-        database.run(f"ALTER ROLE odd SET {setting}")
-    sink = database.sink("any", database.server.url_of(database.server.database, "odd", "odd"))
+        database.run(f"ALTER ROLE {clerk.name} SET {setting}")
+    sink = database.sink("any", clerk.url)
     session = sink.dialect.connect(sink.address, "exactum test", 1.0)
     shown = session.query(
         "SELECT current_setting('synchronous_commit'), current_setting('transaction_isolation'), "
@@ -181,5 +132,4 @@ def test_the_session_keeps_the_guarantee_whatever_the_role_has_set(database: Dat
         "current_setting('client_min_messages'), '{NULL}'::text[]"
     )
     session.close()
-    database.run("DROP ROLE odd")
     assert shown == [("on", "read committed", "off", "UTC", "0", "2024-01-02", "warning", [None])]

@@ -5,13 +5,13 @@ becomes of one that gets rules while rows are on their way to it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
 from exactum.errors import FrameRefused, HeuristicOutcome, RowsRefused, SettingRefused
 from exactum.sql.postgres.sink import PostgresSink
+from tests.kit.sql.clerk import Clerk
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_epochs import ID_AND_NAME, Columns, expected
 from tests.sql.test_changed_table import finish
@@ -98,22 +98,10 @@ def test_tables_that_cannot_hold_the_guarantee(database: Database) -> None:
     assert database.value("SELECT to_regclass('exactum_ledger')") is None
 
 
-@pytest.fixture
-def tenant(database: Database) -> Iterator[str]:
-    """The URL of a user whom policies bind."""
-    database.run("DROP ROLE IF EXISTS tenant")
-    database.run("CREATE ROLE tenant LOGIN PASSWORD 'tenant'")
-    database.run("GRANT ALL ON SCHEMA public TO tenant")
-    yield database.server.url_of(database.server.database, "tenant", "tenant")
-    database.clean()
-    database.run("REVOKE ALL ON SCHEMA public FROM tenant")
-    database.run("DROP ROLE tenant")
-
-
-def keyed_table(database: Database) -> str:
-    """In which the tenant may do all."""
+def keyed_table(database: Database, clerk: Clerk) -> str:
+    """In which the clerk, whom policies bind, may do all."""
     table = database.table("id bigint PRIMARY KEY, name text")
-    database.run(f"GRANT ALL ON {table} TO tenant")
+    clerk.grant_all()
     return table
 
 
@@ -121,15 +109,19 @@ DELETING = {"mode": "upsert", "key": "id", "delete_when": "gone"}
 
 
 @pytest.mark.parametrize("delete_when", [None, "gone"])
-def test_rows_that_a_policy_hides(database: Database, tenant: str, delete_when: str | None) -> None:
+def test_rows_that_a_policy_hides(
+    database: Database, clerk: Clerk, delete_when: str | None
+) -> None:
     """Such a row is not deleted, and the server does not say so; to upsert it is an error there."""
-    table = keyed_table(database)
+    table = keyed_table(database, clerk)
     database.run(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
     database.run(f"CREATE POLICY own ON {table} USING (name = 'mine') WITH CHECK (true)")
     database.run(f"INSERT INTO {table} VALUES (1, 'another''s')")
     columns = (*ID_AND_NAME, ("gone", "boolean")) if delete_when else ID_AND_NAME
     batch = pa.record_batch({"id": [1], "name": ["mine"], "gone": [True]})
-    query = database.query(table, columns, url=tenant, **{**DELETING, "delete_when": delete_when})
+    query = database.query(
+        table, columns, url=clerk.url, **{**DELETING, "delete_when": delete_when}
+    )
     query.tasks = lambda _: [[batch.select([name for name, _ in columns])]]
     words = "row-level security .*BYPASSRLS" if delete_when else "row-level security policy"
     with pytest.raises(SettingRefused, match=words):
@@ -290,10 +282,10 @@ def test_a_rule_that_swallows_rows(database: Database) -> None:
     assert rows_in(database, table) == expected([0])
 
 
-def test_row_level_security_that_is_switched_on(database: Database, tenant: str) -> None:
+def test_row_level_security_that_is_switched_on(database: Database, clerk: Clerk) -> None:
     """While a query runs that deletes: a DELETE passes over hidden rows without a word."""
-    table = keyed_table(database)
-    query = database.query(table, (*ID_AND_NAME, ("gone", "boolean")), url=tenant, **DELETING)
+    table = keyed_table(database, clerk)
+    query = database.query(table, (*ID_AND_NAME, ("gone", "boolean")), url=clerk.url, **DELETING)
     rows = {"id": [1, 2], "name": ["hidden", "seen"]}
     query.tasks = lambda batch_id: [[pa.record_batch({**rows, "gone": [batch_id > 0] * 2})]]
     driver = query.start()
