@@ -13,7 +13,13 @@ from typing import Any
 
 import pytest
 
-from exactum.errors import CheckpointRefused, ExactumError, SettingRefused, Unavailable
+from exactum.errors import (
+    CheckpointRefused,
+    ExactumError,
+    FrameRefused,
+    SettingRefused,
+    Unavailable,
+)
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import TaskName
 from exactum.storage.folder import Folder
@@ -91,6 +97,29 @@ def test_nothing_that_travels_or_is_recorded_shows_the_password(
     driver.close()
     assert rows_in(database, table) == expected([0])
     assert query.staged() == []
+
+
+TYPES = (
+    "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal(38,18)", "binary",
+    "date", "timestamp", "timestamp_ntz", "varchar(3)", "string collate UNICODE_CI",
+)  # fmt: skip
+NESTED = ("array<int>", "array<string collate UTF8_LCASE>", "struct<a:int>")
+"""In PostgreSQL alone."""
+
+
+def test_a_table_is_made_of_every_type(database: SqlDatabase) -> None:
+    """Only on request. The next start takes it as it is, and the key as its own. (What it holds then:
+    tests/abuse, frames of any shape.)
+    """
+    types = (*TYPES, *(NESTED if database.dialect.scheme == "postgres" else ()))
+    columns = tuple((f"c{number}", kind) for number, kind in enumerate(types))
+    with pytest.raises(SettingRefused, match="create_table"):
+        database.query("made", columns).check()
+    for _ in range(2):
+        database.query("made", columns, mode="upsert", key="c0", create_table=True).check()
+    if database.dialect.scheme == "mysql":  # which has 30 digits after the point
+        with pytest.raises(FrameRefused, match="decimal"):
+            database.query("other", [("n", "decimal(38,38)")], create_table=True).check()
 
 
 def test_starts_that_race_to_create_the_tables(database: SqlDatabase) -> None:

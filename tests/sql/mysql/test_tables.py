@@ -7,25 +7,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from exactum.errors import FrameRefused, RowsRefused, SettingRefused
+from exactum.errors import RowsRefused, SettingRefused
 from tests.kit.sql.mysql_server import Database
 from tests.kit.sql.sql_epochs import NUMBERS, numbers
-
-
-def test_create_table(database: Database) -> None:
-    """Only on request; it takes every type, and the key becomes the primary key."""
-    columns = (
-        ("k", "string"), ("b", "boolean"), ("t1", "tinyint"), ("t2", "smallint"), ("i", "int"), ("l", "bigint"),
-        ("f", "float"), ("d", "double"), ("n", "decimal(38,18)"), ("s", "string"), ("y", "binary"), ("da", "date"),
-        ("ts", "timestamp"), ("nt", "timestamp_ntz"),
-    )  # fmt: skip
-    with pytest.raises(SettingRefused, match="create_table"):
-        database.query("made", columns).check()
-    for _ in range(2):
-        database.query("made", columns, mode="upsert", key="k", create_table=True).check()
-    assert database.run("SHOW KEYS FROM made WHERE Key_name = 'PRIMARY'")[0][4] == "k"
-    with pytest.raises(FrameRefused, match="decimal"):
-        database.query("other", (("n", "decimal(38,38)"),), create_table=True).check()
 
 
 @pytest.mark.parametrize(

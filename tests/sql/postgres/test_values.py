@@ -105,36 +105,6 @@ def test_a_row_without_a_key_is_named_all_the_same(database: Database) -> None:
     )
 
 
-def test_create_table_takes_every_type(database: Database) -> None:
-    """create_table=True makes a table that gives back what was written, with the key as its
-    primary key. Spark's collated strings are text like any other, in arrays as well.
-    """
-    values: dict[str, tuple[str, Any, Any]] = {
-        "k": ("bigint", pa.int64(), 1),
-        "b": ("boolean", pa.bool_(), True),
-        "i": ("tinyint", pa.int8(), 2),
-        "d": ("decimal(10,2)", pa.decimal128(10, 2), Decimal("1.50")),
-        "f": ("float", pa.float32(), 0.5),
-        "t": ("string", pa.string(), "ü"),
-        "c": ("varchar(3)", pa.string(), "abc"),
-        "n": ("string collate UNICODE_CI", pa.string(), "a"),
-        "y": ("binary", pa.binary(), b"\x00"),
-        "at": ("timestamp", pa.timestamp("us", "UTC"), datetime.datetime(2024, 1, 1, tzinfo=UTC)),
-        "local": ("timestamp_ntz", pa.timestamp("us"), datetime.datetime(2024, 1, 1)),  # noqa: DTZ001
-        "day": ("date", pa.date32(), datetime.date(2024, 1, 1)),
-        "many": ("array<int>", pa.list_(pa.int32()), [1, 2]),
-        "texts": ("array<string collate UTF8_LCASE>", pa.list_(pa.string()), ["B", None]),
-        "deep": ("struct<a:int>", pa.struct([("a", pa.int32())]), {"a": 1}),
-    }
-    schema = pa.schema([(name, arrow) for name, (_, arrow, _) in values.items()])
-    batch = pa.RecordBatch.from_pylist([{n: v for n, (_, _, v) in values.items()}], schema=schema)
-    columns = tuple((name, spark) for name, (spark, _, _) in values.items())
-    query = database.query("made", columns, create_table=True, mode="upsert", key="k")
-    for batch_id in (0, 1):
-        assert query.write(batch, batch_id=batch_id) == []
-    assert database.rows("SELECT * FROM made") == [tuple(v for _, _, v in values.values())]
-
-
 # ---- what only the server knows --------------------------------------------------------------------
 
 
