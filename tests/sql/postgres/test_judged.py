@@ -4,11 +4,9 @@ puts them aside as dead letters under the same record, and never brings them in 
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,18 +17,17 @@ from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation, rows_of
 from exactum.protocol.participant import judges
 from exactum.protocol.participants import one_after_another
-from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, TaskName, WriteOrder
+from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, WriteOrder
 from exactum.spark.run.opened_sinks import judged
 from exactum.spark.write.dead_letter import DeadLetterPlan
 from exactum.sql.target import REFUSED_MAX
-from exactum.storage.folder import Folder
-from exactum.testing import MemoryDecisionLog, MemoryStorage
+from exactum.testing import MemoryDecisionLog
+from exactum.testing.task_job import TaskJob
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_epochs import Task
 
 pytestmark = pytest.mark.postgres
 
-_queries = itertools.count(1)
 COLUMNS = (("n", "int"), ("v", "string"))
 BAD = "no JSON"
 
@@ -62,7 +59,6 @@ class Job:
     def __init__(
         self,
         database: Database,
-        staging: Path,
         table: str,
         tasks: Sequence[Task],
         *,
@@ -71,9 +67,7 @@ class Job:
         **settings: Any,
     ) -> None:
         self._database = database
-        self._staging = Folder(str(staging))
-        self._storage = MemoryStorage()
-        self._id = f"judged-{next(_queries)}"
+        self._query = database.query(table)
         self._guarantee = guarantee
         self._sinks = {"rows": database.sink(table, **settings)}
         if with_letters:
@@ -83,25 +77,15 @@ class Job:
         self.prepared: list[PreparedTransaction] = []
 
     def start(self) -> Coordinator:
-        run = QueryRun(self._id, new_incarnation(), self._guarantee, self._staging)
-        self._opened = {
-            name: sink.open(
-                run, name, sink.dead_letter_columns if name == DEAD_LETTERS else COLUMNS
-            )
-            for name, sink in self._sinks.items()
-        }
+        query = self._query
+        run = QueryRun(query.query_id, new_incarnation(), self._guarantee, query.storage_of_rows)
+        columns = {"rows": COLUMNS, DEAD_LETTERS: self._sinks["rows"].dead_letter_columns}
+        self._opened = {n: sink.open(run, n, columns[n]) for n, sink in self._sinks.items()}
         self.participants = [sink.participant for sink in self._opened.values()]
-        log = MemoryDecisionLog(self._storage, self._id)
-        return Coordinator(run, self.participants, log)
+        return Coordinator(run, self.participants, MemoryDecisionLog(query.storage, query.query_id))
 
     def write(self, order: WriteOrder) -> Sequence[PreparedTransaction]:
-        found = []
-        for number, batches in enumerate(self.tasks):
-            writer = self._opened["rows"].writers.open(order, TaskName(number, 0, 0))
-            for batch in batches:
-                assert writer.write(batch) is None
-            prepared = writer.prepare()
-            found += [] if prepared is None else [prepared]
+        found = TaskJob(self._opened["rows"].writers, self.tasks)(order)
         plan = None
         if letters := self._opened.get(DEAD_LETTERS):
             names = tuple(name for name, _ in self._sinks[DEAD_LETTERS].dead_letter_columns)
@@ -126,9 +110,7 @@ def numbers_in(database: Database, table: str) -> list[int]:
     return [n for (n,) in database.rows(f"SELECT n FROM {table} ORDER BY n")]
 
 
-def test_refused_rows_become_dead_letters_of_the_same_record(
-    database: Database, tmp_path: Path
-) -> None:
+def test_refused_rows_become_dead_letters_of_the_same_record(database: Database) -> None:
     """Wherever they are in files and frames. What is on record, in the ledger and in the tables
     counts each row once.
     """
@@ -138,7 +120,7 @@ def test_refused_rows_become_dead_letters_of_the_same_record(
     tasks = [
         [numbered(200, bad, 300 * task), numbered(100, bad, 300 * task + 200)] for task in range(3)
     ]
-    job = Job(database, tmp_path, table, tasks)
+    job = Job(database, table, tasks)
     job.run()
     assert numbers_in(database, table) == sorted(set(range(900)) - bad), seed
     assert [letter["n"] for letter in job.letters()] == sorted(bad)
@@ -157,11 +139,11 @@ def test_refused_rows_become_dead_letters_of_the_same_record(
 
 @pytest.mark.parametrize("bad", [(), (3,)], ids=["all are taken", "one is refused"])
 def test_rows_and_their_ledger_row_are_of_one_transaction(
-    database: Database, tmp_path: Path, bad: Sequence[int]
+    database: Database, bad: Sequence[int]
 ) -> None:
     """'exactum verify' counts the rows that have the ledger row's xmin."""
     table = database.table("n int PRIMARY KEY, v jsonb")
-    Job(database, tmp_path, table, [[numbered(9, bad)]]).run()
+    Job(database, table, [[numbered(9, bad)]]).run()
     of_rows = database.rows(f"SELECT DISTINCT xmin::text FROM {table}")
     assert of_rows == database.rows(
         f"SELECT xmin::text FROM exactum_ledger WHERE row_count = {9 - len(bad)}"
@@ -169,13 +151,11 @@ def test_rows_and_their_ledger_row_are_of_one_transaction(
 
 
 @pytest.mark.parametrize("settings", [{}, {"mode": "upsert", "key": "n"}], ids=["append", "upsert"])
-def test_how_many_rows_are_put_aside(
-    database: Database, tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_how_many_rows_are_put_aside(database: Database, settings: dict[str, Any]) -> None:
     """A hundred are; one more stops the query, and nothing of the epoch is visible."""
     table = database.table("n int PRIMARY KEY, v jsonb")
     bad = range(0, 3 * REFUSED_MAX, 3)
-    job = Job(database, tmp_path, table, [[numbered(500, bad)]], **settings)
+    job = Job(database, table, [[numbered(500, bad)]], **settings)
     job.run()
     assert len(job.letters()) == len(bad) == 100
     assert len(numbers_in(database, table)) == 400
@@ -185,9 +165,9 @@ def test_how_many_rows_are_put_aside(
     assert len(job.letters()) == 100 and len(numbers_in(database, table)) == 400
 
 
-def test_all_rows_of_a_file_are_put_aside(database: Database, tmp_path: Path) -> None:
+def test_all_rows_of_a_file_are_put_aside(database: Database) -> None:
     table = database.table("n int PRIMARY KEY, v jsonb")
-    job = Job(database, tmp_path, table, [[numbered(3, range(3))], [numbered(2, (), 3)]])
+    job = Job(database, table, [[numbered(3, range(3))], [numbered(2, (), 3)]])
     job.run()
     job.tasks = [[numbered(2, range(9), 5)]]
     job.run(1)
@@ -195,10 +175,10 @@ def test_all_rows_of_a_file_are_put_aside(database: Database, tmp_path: Path) ->
     assert [letter["n"] for letter in job.letters()] == [0, 1, 2, 5, 6]
 
 
-def test_without_dead_letters_the_row_is_named(database: Database, tmp_path: Path) -> None:
+def test_without_dead_letters_the_row_is_named(database: Database) -> None:
     """Key, column and value; nothing is visible."""
     table = database.table("n int PRIMARY KEY, v jsonb")
-    job = Job(database, tmp_path, table, [[numbered(9, [4])]], with_letters=False)
+    job = Job(database, table, [[numbered(9, [4])]], with_letters=False)
     with pytest.raises(RowsRefused, match=r"the row with n=4: .*column v: \"no JSON\""):
         job.run()
     assert numbers_in(database, table) == []
@@ -213,12 +193,12 @@ def test_without_dead_letters_the_row_is_named(database: Database, tmp_path: Pat
     ],
 )
 def test_what_a_rule_of_the_table_refuses_stops_the_query(
-    database: Database, tmp_path: Path, definition: str, words: str
+    database: Database, definition: str, words: str
 ) -> None:
     """Others are part of it, so no row is put aside: not even one that could be."""
     database.run("CREATE TABLE parents (n int PRIMARY KEY); INSERT INTO parents VALUES (0)")
     table = database.table(definition)
-    job = Job(database, tmp_path, table, [[numbered(7, [1])], [numbered(7)]])
+    job = Job(database, table, [[numbered(7, [1])], [numbered(7)]])
     with pytest.raises(RowsRefused, match=words):
         job.run()
     assert numbers_in(database, table) == [] and job.letters() == []
@@ -228,9 +208,7 @@ def not_told(*_: object) -> Any:
     raise OutcomeUnknown("the driver dies here")
 
 
-def test_a_redelivery_leaves_out_what_was_put_aside_and_nothing_else(
-    even: Database, tmp_path: Path
-) -> None:
+def test_a_redelivery_leaves_out_what_was_put_aside_and_nothing_else(even: Database) -> None:
     """Decided, and the driver dies. By then the server would take the rows: they are dead letters
     all the same.
     """
@@ -239,7 +217,7 @@ def test_a_redelivery_leaves_out_what_was_put_aside_and_nothing_else(
         [batch_of({0: "ab", 1: "abc", 2: ""}), batch_of({3: "x", 4: "xy"})],
         [batch_of({5: "z"})],
     ]
-    job = Job(even, tmp_path, table, tasks)
+    job = Job(even, table, tasks)
     driver = job.start()
     for participant in job.participants:
         participant.commit = not_told  # type: ignore[method-assign]
@@ -254,12 +232,10 @@ def test_a_redelivery_leaves_out_what_was_put_aside_and_nothing_else(
     assert [letter["n"] for letter in job.letters()] == [1, 3, 5]
 
 
-def test_a_driver_that_dies_before_the_decision_leaves_nothing(
-    even: Database, tmp_path: Path
-) -> None:
+def test_a_driver_that_dies_before_the_decision_leaves_nothing(even: Database) -> None:
     """Neither rows nor dead letters; the next one judges anew."""
     table = even.table("n int PRIMARY KEY, v even_length")
-    job = Job(even, tmp_path, table, [[batch_of({0: "ab", 1: "abc"})]])
+    job = Job(even, table, [[batch_of({0: "ab", 1: "abc"})]])
 
     def die() -> None:
         raise KeyboardInterrupt
@@ -274,10 +250,10 @@ def test_a_driver_that_dies_before_the_decision_leaves_nothing(
     assert numbers_in(even, table) == [0, 1] and job.letters() == []
 
 
-def test_a_session_that_is_lost_before_the_decision(even: Database, tmp_path: Path) -> None:
+def test_a_session_that_is_lost_before_the_decision(even: Database) -> None:
     """The epoch is loaded again as it was judged."""
     table = even.table("n int PRIMARY KEY, v even_length")
-    job = Job(even, tmp_path, table, [[batch_of({0: "ab", 1: "abc"})]])
+    job = Job(even, table, [[batch_of({0: "ab", 1: "abc"})]])
 
     def lose() -> None:
         even.end_sessions()
@@ -290,11 +266,11 @@ def test_a_session_that_is_lost_before_the_decision(even: Database, tmp_path: Pa
 
 
 def test_what_was_judged_is_not_loaded_twice(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are read once for a whole epoch where the server takes all rows."""
     table = database.table("n int PRIMARY KEY, v jsonb")
-    job = Job(database, tmp_path, table, [[numbered(5)]])
+    job = Job(database, table, [[numbered(5)]])
     driver = job.start()
     target: Any = job.participants[0].target  # type: ignore[attr-defined]
     loads = []
@@ -308,12 +284,10 @@ def test_what_was_judged_is_not_loaded_twice(
 @pytest.mark.parametrize(
     ("guarantee", "is_lost"), [(Guarantee.AT_LEAST_ONCE, False), (Guarantee.AT_MOST_ONCE, True)]
 )
-def test_without_a_decision(
-    database: Database, tmp_path: Path, guarantee: Guarantee, *, is_lost: bool
-) -> None:
+def test_without_a_decision(database: Database, guarantee: Guarantee, *, is_lost: bool) -> None:
     """The same, and no marker. Also where the session is lost before the rows are delivered."""
     table = database.table("n int PRIMARY KEY, v jsonb")
-    job = Job(database, tmp_path, table, [[numbered(5, [2])]], guarantee=guarantee)
+    job = Job(database, table, [[numbered(5, [2])]], guarantee=guarantee)
     if is_lost:
         job.after_judging = database.end_sessions
     job.start()
@@ -333,8 +307,8 @@ def test_a_table_without_such_columns_is_not_judged(database: Database) -> None:
     query.tasks = lambda batch_id: [[numbered(5)]]
     driver = query.start()
     assert not judges(driver.participant)
-    driver.write(WriteOrder(driver.run_of, 0, 0, 1))
+    driver.write(driver.order(0))
     driver.close()
-    (file,) = Path(query.staging).glob("*/*.staged")
+    (file,) = query.staged()
     with file.open("rb") as opened:
         assert json.loads(opened.readline())["load"]["format"] == "binary"
