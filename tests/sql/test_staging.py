@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from exactum.errors import EpochAborted, HeuristicOutcome, OutcomeUnknown
+from exactum.errors import HeuristicOutcome, OutcomeUnknown
 from exactum.protocol.model import PreparedTransaction, SourceOffsets
 from exactum.protocol.sink import Guarantee, TaskName, WriteOrder
 from exactum.sql import session as retrying_session
@@ -47,28 +47,6 @@ def test_a_file_is_its_users_alone(database: SqlDatabase) -> None:
     query, driver, _ = decided(database, database.table())
     driver.close()
     assert [file.stat().st_mode & 0o777 for file in query.staged()] == [0o600] * 3
-
-
-def test_a_file_that_is_half_written_counts_for_nothing(database: SqlDatabase) -> None:
-    """Its task has died, or is a twin that nobody waits for: no epoch has its rows, and the next one
-    removes it. A twin that goes on fails.
-    """
-    table = database.table()
-    query = database.query(table)
-    driver = query.start()
-    writer = driver.opened.writers.open(driver.order(0), TaskName(0, 0, 0))
-    writer.write(narrow([(1, "half")]))
-    (half,) = query.staged()
-    assert half.suffix == ".tmp"
-    (seen,) = driver.participant.list_open()
-    assert half.name.startswith(f".{seen.identity}.")
-    driver.run(0)
-    driver.close()
-    assert rows_in(database, table) == expected([0])
-    assert query.staged() == []
-    with pytest.raises(EpochAborted, match="staged files are gone"):
-        writer.prepare()
-    writer.abort()
 
 
 # ---- settings that are changed meanwhile -----------------------------------------------------

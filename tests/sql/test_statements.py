@@ -12,9 +12,6 @@ from pathlib import Path
 import pytest
 
 import exactum.sql
-from exactum.sql.mysql.session import sql as mysql
-from exactum.sql.postgres.session import sql as postgres
-from exactum.sql.table import TableName
 from tests.kit.python import python
 
 SQL = Path(exactum.sql.__file__).parent
@@ -97,18 +94,6 @@ def test_the_documentation_grants_what_the_statements_need(dialect: str, column:
     assert {TABLES[table]: rights for table, rights in needed.items()} == {
         table: granted[table] for table in TABLES.values()
     }
-
-
-def test_names_are_quoted() -> None:
-    """Whatever a table is called, it is a name; any other place takes a word alone."""
-    odd = TableName('my "schema"', "a%s`b")
-    assert '"my ""schema"""."a%%s`b"' in postgres("forget_batches", ledger=odd)
-    assert '`my "schema"`.`a%%s``b`' in mysql("forget_batches", ledger=odd)
-    for word in ("", "a'b", "a b", "a\n"):
-        with pytest.raises(ValueError, match="no word"):
-            postgres("forget_batches", ledger=word)
-    with pytest.raises(KeyError):
-        postgres("forget_batches")
 
 
 def test_they_are_found_in_a_zip_file(tmp_path: Path) -> None:
