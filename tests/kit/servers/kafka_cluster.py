@@ -20,8 +20,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from exactum.errors import LocalServerError
-from exactum.java.program import SMALL_OPTIONS, java_program, run_program
+from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.local.admin import admin_client, not_serving, settle
 from exactum.local.broker import (
@@ -34,6 +33,7 @@ from exactum.local.broker import (
     format_node,
     new_cluster_id,
 )
+from tests.kit.sql.certificates import make_certificate
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
 ADMIN = "admin"
 MECHANISM = "SCRAM-SHA-512"
-# It protects nothing: the key store lies in a folder that only the owner can enter.
-STORE_PASSWORD = "exactum-local"
-VALIDITY_DAYS = 3650
 
 
 class KafkaCluster(LocalKafka):
@@ -137,9 +134,8 @@ class KafkaCluster(LocalKafka):
             f"{listener}.{MECHANISM.lower()}.sasl.jaas.config": (
                 "org.apache.kafka.common.security.scram.ScramLoginModule required;"
             ),
-            f"{listener}.ssl.keystore.type": "PKCS12",
+            f"{listener}.ssl.keystore.type": "PEM",
             f"{listener}.ssl.keystore.location": str(key_store),
-            f"{listener}.ssl.keystore.password": STORE_PASSWORD,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "false",
             "super.users": f"User:{ADMIN};User:ANONYMOUS",
@@ -148,30 +144,16 @@ class KafkaCluster(LocalKafka):
     def _certified(self, folder: Path) -> Path:
         """A key store whose one self-signed certificate is both the server's and the authority's."""
         folder.mkdir(mode=0o700)
-        store, ca_file = folder / "server.p12", folder / "ca.pem"
-        alias = ("-alias", "server", "-storepass", STORE_PASSWORD, "-storetype", "PKCS12")
-        _keytool(
-            *("-genkeypair", "-keystore", str(store), *alias),
-            *("-keyalg", "EC", "-groupname", "secp256r1"),
-            *("-dname", "CN=localhost", "-validity", str(VALIDITY_DAYS)),
-            # A clock that was set back a little must not make it "not yet valid".
-            *("-startdate", "-1d", "-ext", "bc:c=ca:true"),
-            *("-ext", f"san=dns:localhost,ip:{HOST}"),
-        )
-        _keytool("-exportcert", "-rfc", "-keystore", str(store), *alias, "-file", str(ca_file))
-        self._ca_file = str(ca_file)
+        certificate, key = make_certificate(folder)
+        store = folder / "server.pem"
+        store.write_text(key.read_text() + certificate.read_text())
+        self._ca_file = str(certificate)
         return store
 
     def _format(self, folder: Path) -> None:
         version = self._version
         options = () if version is None else ("--feature", f"transaction.version={version}")
         format_node(folder, new_cluster_id(), *options)
-
-
-def _keytool(*arguments: str) -> None:
-    status, said = run_program([java_program("keytool"), *arguments], WAIT_MAX_S)
-    if status != 0:
-        raise LocalServerError(f"keytool {arguments[0]} failed:\n{said}")
 
 
 class _Node(LocalKafka):

@@ -14,7 +14,7 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     certificate, key = folder / "server.crt", folder / "server.key"
     command = (
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=exactum -addext "
-        "subjectAltName=IP:127.0.0.1"
+        "subjectAltName=IP:127.0.0.1,DNS:localhost"
     )
     subprocess.run(
         [*command.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True
