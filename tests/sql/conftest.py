@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from exactum.files.slot_log import SlotLog
+from exactum.sql.files import open_files
+from exactum.testing.log_contract import QUERY_ID
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.servers.shared import started_postgres
 from tests.kit.sql import mysql_server, postgres_server
@@ -29,6 +33,19 @@ def database(request: pytest.FixtureRequest) -> Iterator[SqlDatabase]:
     else:
         with mysql_server.Database.made(request.getfixturevalue("mariadb")) as made:
             yield made
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., SlotLog]]:
+    """Decision logs by their URLs, closed at the end."""
+    with ExitStack() as stack:
+
+        def make(url: str, query_id: str = QUERY_ID) -> SlotLog:
+            log = SlotLog(open_files(url, query_id), query_id)
+            stack.callback(log.close)
+            return log
+
+        yield make
 
 
 @pytest.fixture(scope="session")

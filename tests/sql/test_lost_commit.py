@@ -4,7 +4,6 @@ rows are staged still, or it is refused with both numbers.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -126,28 +125,26 @@ def test_a_failover_between_prepare_and_commit() -> None:
     """Of a real pair: the standby has what was before and not the COMMIT, and the driver
     lives on: it writes nothing past the gap.
     """
-    with tempfile.TemporaryDirectory(prefix="exactum-pair-") as name:
-        Path(name).chmod(0o755)
-        with pair(Path(name)) as servers:
-            servers.run("CREATE TABLE t (id bigint, name text)")
-            query = Query(lambda: PostgresSink(servers.url, table="t"))
-            driver = query.start()
-            driver.run(0)
-            commit = driver.participant.commit
+    with pair() as servers:
+        servers.run("CREATE TABLE t (id bigint, name text)")
+        query = Query(lambda: PostgresSink(servers.url, table="t"))
+        driver = query.start()
+        driver.run(0)
+        commit = driver.participant.commit
 
-            def late(permit, prepared):  # type: ignore[no-untyped-def]
-                await_true(servers.caught_up, "the standby has batch 0")
-                servers.standby.kill()
-                driver.participant.commit = commit  # type: ignore[method-assign]
-                return commit(permit, prepared)
+        def late(permit, prepared):  # type: ignore[no-untyped-def]
+            await_true(servers.caught_up, "the standby has batch 0")
+            servers.standby.kill()
+            driver.participant.commit = commit  # type: ignore[method-assign]
+            return commit(permit, prepared)
 
-            driver.participant.commit = late  # type: ignore[method-assign]
-            driver.run(1)
-            servers.primary.kill()
-            servers.standby.start()
-            servers.promote()
-            with pytest.raises(CheckpointRefused, match="ends with batch 0, .* has batch 1 as"):
-                driver.run(2)
-            driver.close()
-            rows = servers.run("SELECT id, name FROM t ORDER BY 1", servers.standby)
-            assert rows == expected([0])
+        driver.participant.commit = late  # type: ignore[method-assign]
+        driver.run(1)
+        servers.primary.kill()
+        servers.standby.start()
+        servers.promote()
+        with pytest.raises(CheckpointRefused, match="ends with batch 0, .* has batch 1 as"):
+            driver.run(2)
+        driver.close()
+        rows = servers.run("SELECT id, name FROM t ORDER BY 1", servers.standby)
+        assert rows == expected([0])

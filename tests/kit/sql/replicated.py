@@ -8,7 +8,6 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -64,9 +63,9 @@ class Pair:
 
 
 @contextmanager
-def pair(folder: Path) -> Iterator[Pair]:
-    with LocalPostgres(data_dir=folder / "one") as primary:
-        standby = LocalPostgres(data_dir=folder / "two")
+def pair() -> Iterator[Pair]:
+    with LocalPostgres() as primary:
+        standby = LocalPostgres()
         place = standby._make_folder()
         source = f"{primary.url}?application_name={STANDBY}"
         program = str(find_programs() / "pg_basebackup")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from tests.kit.servers.mariadb import LocalMariaDB
@@ -16,9 +15,9 @@ from tests.kit.waiting import WAIT_MAX_S, await_true
 class MariaPair:
     """``primary`` and ``standby``, which have one password; clients know the primary's port."""
 
-    def __init__(self, folder: Path) -> None:
-        self.primary = LocalMariaDB(data_dir=folder / "one", settings=_settings(1))
-        self.standby = LocalMariaDB(data_dir=folder / "two", settings=_settings(2))
+    def __init__(self) -> None:
+        self.primary = LocalMariaDB(settings=_settings(1))
+        self.standby = LocalMariaDB(settings=_settings(2))
 
     def run(self, sql: str, server: LocalMariaDB | None = None) -> list[Any]:
         return (server or self.primary).ask(sql)
@@ -57,21 +56,16 @@ class MariaPair:
     def fail_over(self) -> None:
         """The standby takes the place of the primary, at its address, with what it has."""
         self.primary.kill()
-        self.standby.stop()
-        self.standby = LocalMariaDB(
-            data_dir=self.standby.folder, port=self.primary.port, settings=_settings(2)
-        )
-        self.standby.start()
+        self.standby.port = self.primary.port
+        self.standby.restart()
 
 
 @contextmanager
-def mariadb_pair(folder: Path) -> Iterator[MariaPair]:
-    pair = MariaPair(folder)
+def mariadb_pair() -> Iterator[MariaPair]:
+    pair = MariaPair()
     try:
         pair.primary.start()
-        two = folder / "two"
-        two.mkdir()
-        (two / "password").write_text(pair.primary.password)
+        (pair.standby._make_folder() / "password").write_text(pair.primary.password)
         pair.standby.start()
         pair.replicate()
         yield pair

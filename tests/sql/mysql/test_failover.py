@@ -5,16 +5,13 @@ is told before, and of what it has lost after.
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from exactum.errors import InvariantBroken
 from exactum.files.slot_log import SlotLog
-from exactum.sql.files import open_files
-from exactum.testing.log_contract import QUERY_ID, record
+from exactum.testing.log_contract import record
 from tests.kit.sql.replicated_mariadb import MariaPair, mariadb_pair
 from tests.kit.waiting import await_true
 
@@ -25,31 +22,19 @@ ASYNCHRONOUS = "1 of the server's standbys get their data asynchronously"
 
 @pytest.fixture
 def servers() -> Iterator[MariaPair]:
-    with tempfile.TemporaryDirectory(prefix="exactum-pair-") as name:
-        with mariadb_pair(Path(name)) as both:
-            yield both
-
-
-@pytest.fixture
-def opened(servers: MariaPair) -> Iterator[Callable[[str], SlotLog]]:
-    logs: list[SlotLog] = []
-
-    def make(query_id: str) -> SlotLog:
-        logs.append(SlotLog(open_files(servers.primary.url, query_id), query_id))
-        return logs[-1]
-
-    yield make
-    for log in logs:
-        log.close()
+    with mariadb_pair() as both:
+        yield both
 
 
 def test_what_an_asynchronous_standby_can_lose_is_said_and_stops_the_run(
-    servers: MariaPair, opened: Callable[[str], SlotLog], caplog: pytest.LogCaptureFixture
+    servers: MariaPair, opened: Callable[..., SlotLog], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A start warns, unless commits wait for the standby before others see what is committed; else
     another driver may act on what is lost a moment later. The primary dies before the standby has the
     last decision: the run that made it stops at its next step, with words, before it writes anything.
     """
+
+    url = servers.primary.url
 
     def warning(log: SlotLog) -> str:
         caplog.clear()
@@ -58,11 +43,11 @@ def test_what_an_asynchronous_standby_can_lose_is_said_and_stops_the_run(
 
     with caplog.at_level(logging.WARNING, "exactum.sql"):
         servers.semi_synchronous("AFTER_COMMIT")
-        assert ASYNCHRONOUS in warning(opened("after commit"))
+        assert ASYNCHRONOUS in warning(opened(url, "after commit"))
         servers.run("SET GLOBAL rpl_semi_sync_master_wait_point = AFTER_SYNC")
-        assert warning(opened("after sync")) == ""
+        assert warning(opened(url, "after sync")) == ""
         servers.run("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
-        log = opened(QUERY_ID)
+        log = opened(url)
         told = warning(log)
     assert ASYNCHRONOUS in told
     assert "semi-synchronous replication" in told
@@ -74,7 +59,9 @@ def test_what_an_asynchronous_standby_can_lose_is_said_and_stops_the_run(
     servers.run("RESET SLAVE ALL", servers.standby)
     await_true(lambda: servers.status("Slaves_connected") == "0", "nobody follows")
     with caplog.at_level(logging.WARNING, "exactum.sql"):
-        assert warning(opened("alone")) == "", "without a standby there is none to fail over to"
+        assert warning(opened(url, "alone")) == "", (
+            "without a standby there is none to fail over to"
+        )
     assert log.decide(record(1)) == record(1)
     servers.fail_over()
     for step in (lambda: log.read(2), lambda: log.decide(record(2)), lambda: log.prune(100)):
@@ -83,7 +70,7 @@ def test_what_an_asynchronous_standby_can_lose_is_said_and_stops_the_run(
         ):
             step()
     assert _of(servers, decided) == [(first,)]
-    assert opened(QUERY_ID).read(0) == (record(0),), "the next start finds what there is"
+    assert opened(url).read(0) == (record(0),), "the next start finds what there is"
 
 
 def _of(servers: MariaPair, sql: str) -> list[tuple[str]]:

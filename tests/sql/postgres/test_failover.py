@@ -5,19 +5,16 @@ or somebody is told.
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from exactum.errors import InvariantBroken
 from exactum.files.slot_log import SlotLog
 from exactum.sql import files
-from exactum.sql.files import open_files
-from exactum.testing.log_contract import QUERY_ID, record
+from exactum.testing.log_contract import record
 from tests.kit.sql.replicated import Pair, pair
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -32,23 +29,8 @@ DECIDED = "SELECT 1 FROM exactum_decisions WHERE name = '{:020d}-0.json'"
 
 @pytest.fixture
 def servers() -> Iterator[Pair]:
-    with tempfile.TemporaryDirectory(prefix="exactum-pair-") as name:
-        Path(name).chmod(0o755)
-        with pair(Path(name)) as both:
-            yield both
-
-
-@pytest.fixture
-def opened(servers: Pair) -> Iterator[Callable[[], SlotLog]]:
-    logs: list[SlotLog] = []
-
-    def make() -> SlotLog:
-        logs.append(SlotLog(open_files(servers.url, QUERY_ID), QUERY_ID))
-        return logs[-1]
-
-    yield make
-    for log in logs:
-        log.close()
+    with pair() as both:
+        yield both
 
 
 @pytest.fixture
@@ -74,7 +56,7 @@ def cut_off(servers: Pair, deciding: Future[object], by: str) -> None:
 
 def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
     servers: Pair,
-    opened: Callable[[], SlotLog],
+    opened: Callable[..., SlotLog],
     pool: ThreadPoolExecutor,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -86,7 +68,7 @@ def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
     servers.run("ALTER ROLE exactum SET synchronous_commit = 'local'")
     servers.run("ALTER ROLE exactum SET client_min_messages = 'error'")
     servers.synchronous()
-    log = opened()
+    log = opened(servers.url)
     with caplog.at_level(logging.WARNING, "exactum.sql"):
         acknowledged = [log.decide(record(0))]
     assert caplog.text == ""
@@ -113,7 +95,7 @@ def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
     enough.append(True)
     going_on.result(WAIT_MAX_S)
     assert acknowledged == [record(n) for n in range(len(acknowledged))]
-    later = opened()
+    later = opened(servers.url)
     for each in acknowledged:
         assert later.read(each.epoch.batch_id) == (each,)
 
@@ -121,7 +103,7 @@ def test_with_a_synchronous_standby_every_acknowledged_decision_survives(
 @pytest.mark.deep
 def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
     servers: Pair,
-    opened: Callable[[], SlotLog],
+    opened: Callable[..., SlotLog],
     pool: ThreadPoolExecutor,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -130,7 +112,7 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
     waits is said.
     """
     servers.synchronous()
-    log = opened()
+    log = opened(servers.url)
     log.decide(record(0))
     log._storage._timeout_s = 0.0  # type: ignore[attr-defined]  # it dies with its connection
     servers.standby.pause()
@@ -149,7 +131,7 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
             caplog.at_level(logging.WARNING, "exactum.sql"),
         ):
             patched.setattr(files, "SLOW_AFTER_S", 0.5)
-            reading = pool.submit(opened().read, 1)
+            reading = pool.submit(opened(servers.url).read, 1)
             said = "waits for a synchronous standby that does not answer"
             await_true(lambda: said in caplog.text, "that it waits is said")
             refuse_ended(reading)
@@ -158,16 +140,16 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
     assert reading.result(WAIT_MAX_S) == (record(1),)
     servers.primary.kill()
     servers.promote()
-    assert opened().read(1) == (record(1),)
+    assert opened(servers.url).read(1) == (record(1),)
 
 
 def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
-    servers: Pair, opened: Callable[[], SlotLog], caplog: pytest.LogCaptureFixture
+    servers: Pair, opened: Callable[..., SlotLog], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It was warned at the start. The primary dies before the standby has the last decision: the
     run that made it stops at its next step, with words, before it writes anything.
     """
-    log = opened()
+    log = opened(servers.url)
     with caplog.at_level(logging.WARNING, "exactum.sql"):
         log.decide(record(0))
     assert "1 of the server's standbys get their data asynchronously" in caplog.text
@@ -185,10 +167,12 @@ def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
             step()
     assert len(servers.run(DECIDED.format(0), servers.standby)) == 1
     assert servers.run(DECIDED.format(1), servers.standby) == []
-    assert opened().read(0) == (record(0),), "the next start finds what there is"
+    assert opened(servers.url).read(0) == (record(0),), "the next start finds what there is"
 
 
-def test_a_server_that_is_a_standby_is_left(servers: Pair, pool: ThreadPoolExecutor) -> None:
+def test_a_server_that_is_a_standby_is_left(
+    servers: Pair, opened: Callable[..., SlotLog], pool: ThreadPoolExecutor
+) -> None:
     """Of two hosts the one that takes writes is found, whichever is named first and wherever it
     moves. Where what stands before the servers leads to a standby, the log connects again until it
     takes writes.
@@ -196,18 +180,13 @@ def test_a_server_that_is_a_standby_is_left(servers: Pair, pool: ThreadPoolExecu
     url = servers.standby.url.replace(
         f":{servers.standby.port}/", f":{servers.standby.port},127.0.0.1:{servers.primary.port}/"
     )
-    log = SlotLog(open_files(url, QUERY_ID), QUERY_ID)
-    of_standby = SlotLog(open_files(servers.standby.url, QUERY_ID), QUERY_ID)
-    try:
-        assert log.decide(record(0)) == record(0)
-        await_true(servers.caught_up, "the standby has it")
-        deciding = pool.submit(of_standby.decide, record(1))
-        refuse_ended(deciding)
-        servers.primary.stop()
-        servers.promote()
-        assert deciding.result(WAIT_MAX_S) == record(1)
-        assert log.decide(record(2)) == record(2)
-        assert log.read(0) == (record(0),)
-    finally:
-        log.close()
-        of_standby.close()
+    log, of_standby = opened(url), opened(servers.standby.url)
+    assert log.decide(record(0)) == record(0)
+    await_true(servers.caught_up, "the standby has it")
+    deciding = pool.submit(of_standby.decide, record(1))
+    refuse_ended(deciding)
+    servers.primary.stop()
+    servers.promote()
+    assert deciding.result(WAIT_MAX_S) == record(1)
+    assert log.decide(record(2)) == record(2)
+    assert log.read(0) == (record(0),)
