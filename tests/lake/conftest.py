@@ -12,8 +12,8 @@ from tests.kit.lake.tables import Delta
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
-    return tmp_path / "table"
+def delta(tmp_path: Path) -> Delta:
+    return Delta(tmp_path / "lake")
 
 
 @pytest.fixture(params=[Delta, Lake], ids=["delta", "iceberg"])

@@ -247,20 +247,6 @@ def test_the_schema_changes_before_the_decision(
     assert lake.table.current_snapshot() is None
 
 
-def test_the_partitions_change_after_the_decision(lake: Lake) -> None:
-    """Nothing is lost: the query stops, and goes on when they are as before."""
-    query = OpenedSink(lake.sink(), TWO)
-    permit = query.decide(numbers(1, v=["a"]))
-    with lake.table.update_spec() as spec:
-        spec.add_identity("v")
-    with raised(HeuristicOutcome, "TARGET_REFUSES", "partition columns"):
-        query.commit(permit)
-    with lake.table.update_spec() as spec:
-        spec.remove_field("v")
-    query.commit(permit)
-    assert lake.ids() == [1]
-
-
 PLACES = (("id", "bigint"), ("country", "string"), ("city", "string"))
 BONN = {"id": 1, "country": "DE", "city": "Bonn"}
 

@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from tests.kit.crash.jobs import Job, command
-from tests.kit.lake.iceberg import Lake
-from tests.kit.lake.job import into_a_table
-from tests.kit.lake.tables import read
+from tests.kit.lake.job import into_a_table, place_of
+from tests.kit.lake.tables import Delta
 from tests.kit.spark.files import InputFiles, rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -37,12 +35,6 @@ def live(folder: Path, kill: str, kind: str) -> None:
             job.dies()
         else:
             assert job.finishes() == [{"outcome": "finished"}]
-
-
-def versions(folder: Path, kind: str) -> int:
-    if kind == "iceberg":
-        return len(Lake(folder / "lake").table.snapshots())
-    return DeltaTable(str(folder / "table")).version()
 
 
 # The contract has every call of both tables, before it and after it; here a real Spark is killed.
@@ -71,8 +63,8 @@ def test_killed_at_a_commit(kind: str, kills: str, tmp_path: Path) -> None:
         files.give(rows)
     for kill in (*kills.split(), ""):
         live(tmp_path, kill, kind)
-    lake = kind == "iceberg"
-    found = (Lake(tmp_path / "lake").read() if lake else read(tmp_path / "table")).to_pylist()
+    place = place_of(tmp_path, kind)
+    found = place.read().to_pylist()
     if kind == "upsert":
         assert {row["key"]: row["v"].partition("/")[0] for row in found} == {
             f"k{n}": f"{BATCHES - 1}" for n in range(5)
@@ -80,11 +72,11 @@ def test_killed_at_a_commit(kind: str, kills: str, tmp_path: Path) -> None:
         assert len(found) == 5
     else:
         assert sorted(row["id"] for row in found) == list(range(BATCHES * ROWS))
-    assert versions(tmp_path, kind) == BATCHES
+    assert place.versions() == BATCHES
     good = list(range(BATCHES * ROWS))
     assert (
         sorted(row["id"] for row in rows_in(tmp_path / "files")) == [-1] * BATCHES * len(bad) + good
     )
-    dead = read(tmp_path / "dead").to_pylist()
+    dead = Delta(tmp_path / "dead").read().to_pylist()
     assert [json.loads(row["row_json"])["v"] for row in dead] == ["bad"] * BATCHES * len(bad)
     assert all("'key'" in row["error"] for row in dead)

@@ -34,8 +34,6 @@ from tests.kit.lake.tables import (
     columns_of,
     numbers,
     refusal,
-    with_features,
-    with_metadata,
 )
 from tests.kit.opened_sink import OpenedSink
 from tests.kit.transactions.operator import invoke
@@ -249,16 +247,16 @@ Change = Callable[[Any], object]
 
 
 def delta(**settings: str) -> Change:
-    return lambda place: with_metadata(place.path, **settings)
+    return lambda place: place.with_metadata(**settings)
 
 
 def column(**metadata: Any) -> Change:
     named = {name.replace("_", ".", 1): value for name, value in metadata.items()}
-    return lambda place: with_metadata(place.path, named)
+    return lambda place: place.with_metadata(named)
 
 
 def features(*names: str, readers: tuple[str, ...] = ()) -> Change:
-    return lambda place: with_features(place.path, *names, readers=readers)
+    return lambda place: place.with_features(*names, readers=readers)
 
 
 def setting(name: str, value: str) -> Change:
@@ -284,7 +282,7 @@ BREAKING: dict[str, dict[str, Change]] = {
         "CHECK constraint 'positive'": delta(delta__constraints__positive="id > 0"),
         "generated columns": column(delta_generationExpression="1 + 1"),
         "invariants": column(delta_invariants='{"expression": "id > 0"}'),
-        "identity columns": lambda place: with_metadata(place.path, {"delta.identity.start": 1}),
+        "identity columns": lambda place: place.with_metadata({"delta.identity.start": 1}),
         "column mapping": delta(delta__columnMapping__mode="name"),
         "row tracking": delta(delta__enableRowTracking="true"),
         "delta.setTransactionRetentionDuration": delta(

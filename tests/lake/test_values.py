@@ -25,7 +25,7 @@ from exactum.errors import FrameRefused
 from exactum.lake.types import arrow_type, spark_type
 from tests.kit.errors import raised
 from tests.kit.lake.iceberg import TABLE, Lake
-from tests.kit.lake.tables import Delta, found
+from tests.kit.lake.tables import Delta
 from tests.kit.lake.values import CONTEXT, KINDS, Kinds, asked_of, batch_of, rows_of
 from tests.kit.opened_sink import OpenedSink
 
@@ -96,7 +96,7 @@ def test_every_value_comes_back_from_delta_and_is_found(
     asked = asked_of(batch, KINDS)
     if asked:
         wanted = [sum(one == v[0] for one in batch.column(c)) for c, v in asked.items()]
-        assert found(delta.path, pa.record_batch(asked)) == wanted
+        assert delta.found(pa.record_batch(asked)) == wanted
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))

@@ -6,35 +6,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
 from deltalake.table import TableMerger
-from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 import exactum
 from tests.kit.crash.deaths import Fault
 from tests.kit.crash.queries import Query, Spec
 from tests.kit.lake.iceberg import Lake
+from tests.kit.lake.tables import Delta
 from tests.kit.spark.files import stream_of
 
-COMMITS: dict[str, tuple[Callable[[Path], Any], Any, str]] = {
-    "append": (
-        lambda folder: exactum.DeltaSink(folder / "table", partition_by="key"),
-        DeltaTable,
-        "create_write_transaction",
-    ),
-    "upsert": (
-        lambda folder: exactum.DeltaSink(folder / "table", mode="upsert", key="key"),
-        TableMerger,
-        "execute",
-    ),
-    "iceberg": (
-        lambda folder: Lake(folder / "lake").sink(partition_by=["bucket(3, key)"], sort_by="id"),
-        Table,
-        "_do_commit",
-    ),
+KINDS: dict[str, tuple[type[Delta | Lake], dict[str, Any], tuple[Any, str]]] = {
+    "append": (Delta, {"partition_by": "key"}, Delta.commits),
+    "upsert": (Delta, {"mode": "upsert", "key": "key"}, (TableMerger, "execute")),
+    "iceberg": (Lake, {"partition_by": ["bucket(3, key)"], "sort_by": "id"}, Lake.commits),
 }
-"""The sink, and what of the table commits."""
+"""The place, the sink's settings, and what of the table commits."""
+
+
+def place_of(folder: Path, kind: str) -> Delta | Lake:
+    return KINDS[kind][0](folder / "lake")
 
 
 def deadly(real: Callable[..., Any], when: str) -> Callable[..., Any]:
@@ -47,15 +38,17 @@ def deadly(real: Callable[..., Any], when: str) -> Callable[..., Any]:
 
 
 def into_a_table(spark: SparkSession, spec: Spec) -> Query:
-    """``kind``: of ``COMMITS``; ``kill``: "before" or "after" its first one, or ""."""
+    """``kind``: of ``KINDS``; ``kill``: "before" or "after" its first commit, or ""."""
     folder = Path(spec["tables"])
-    sink, owner, name = COMMITS[spec["kind"]]
+    _, settings, (owner, name) = KINDS[spec["kind"]]
     if spec["kill"]:
         setattr(owner, name, deadly(getattr(owner, name), spec["kill"]))
-    sinks = [sink(folder), exactum.FileSink(folder / "files", format="json")]
-    letters = exactum.DeltaSink(folder / "dead")
+    sinks = [
+        place_of(folder, spec["kind"]).sink(**settings),
+        exactum.FileSink(folder / "files", format="json"),
+    ]
     return Query(
         stream_of(spark, spec["input"], "id bigint, key string, v string"),
         sinks,
-        settings={"dead_letters": letters, "decision_log": None},
+        settings={"dead_letters": Delta(folder / "dead").sink(), "decision_log": None},
     )

@@ -1,46 +1,21 @@
-"""What the tests of Delta tables share: a table of their own, a reader that is a process without
-exactum, and versions by hand.
-"""
+"""What the tests of Delta tables share: a table of their own, a plain reader, and versions by hand."""
 
 from __future__ import annotations
 
-import atexit
 import json
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
 
 from exactum.errors import ExactumError
 from exactum.lake.delta import DeltaSink
 from tests.kit.opened_sink import OpenedSink
-
-READER = """
-import os, sys, pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
-for line in sys.stdin:
-    path, out, wanted = line.rstrip("\\n").split("\\t")
-    table = DeltaTable(path)
-    if wanted:
-        (row,) = pa.ipc.open_stream(wanted).read_all().to_pylist()
-        found = [table.to_pyarrow_table(filters=[(c, "=", v)]).num_rows for c, v in row.items()]
-        rows = pa.table({"found": found})
-    else:
-        rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
-    with pa.ipc.new_stream(out, rows.schema) as stream:
-        stream.write_table(rows)
-    assert not any(name.split(".")[0] == "exactum" for name in sys.modules)
-    print("read", flush=True)
-os._exit(0)  # at the end of a process delta-rs's threads may fall over Arrow's
-"""
 
 
 class Delta:
@@ -58,8 +33,8 @@ class Delta:
     def sink(self, **more: Any) -> DeltaSink:
         return DeltaSink(self.path, **more)
 
-    def create(self, schema: pa.Schema, **more: Any) -> None:
-        new_table(self.path, schema, **more)
+    def create(self, schema: pa.Schema) -> None:
+        DeltaTable.create(str(self.path), Schema.from_arrow(schema))
 
     @property
     def table(self) -> DeltaTable:
@@ -74,10 +49,17 @@ class Delta:
         return int(self.table.version())
 
     def read(self) -> pa.Table:
-        return read(self.path)
+        """Its rows, by delta-rs alone."""
+        rows = QueryBuilder().register("t", self.table).execute("SELECT * FROM t")
+        return pa.table(rows.read_all())
+
+    def found(self, wanted: pa.RecordBatch) -> list[int]:
+        """How many rows there are for each value of one row, by the statistics of the files."""
+        (row,) = wanted.to_pylist()
+        return [self.table.to_pyarrow_table(filters=[(c, "=", v)]).num_rows for c, v in row.items()]
 
     def ids(self) -> list[int]:
-        return ids(self.path)
+        return sorted(self.read()["id"].to_pylist())
 
     def staged(self) -> list[Path]:
         return sorted(self.path.glob(".exactum/*/*.staged"))
@@ -112,44 +94,32 @@ class Delta:
     def close(self) -> None:
         """Nothing is open."""
 
+    # ---- versions that any writer of Delta could have made, as the protocol has it ---------------
 
-def read(table: Path) -> pa.Table:
-    """Its rows, as delta-rs reads them in a process of its own."""
-    return _answer(table, "")
+    def _commit(self, *actions: dict[str, Any]) -> None:
+        log = self.path / "_delta_log"
+        version = len(list(log.glob("*.json")))
+        lines = "".join(json.dumps(action) + "\n" for action in actions)
+        (log / f"{version:020d}.json").write_text(lines)
 
+    def with_features(self, *features: str, readers: Sequence[str] = ()) -> None:
+        protocol = {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": list(readers),
+            "writerFeatures": [*features],
+        }
+        self._commit({"protocol": protocol})
 
-def found(table: Path, wanted: pa.RecordBatch) -> list[int]:
-    """How many rows delta-rs finds for each value of one row, by the statistics of its files."""
-    at = table.parent / f"{uuid.uuid4()}.arrow"
-    with pa.ipc.new_stream(at, wanted.schema) as stream:
-        stream.write_batch(wanted)
-    return list(_answer(table, str(at))["found"].to_pylist())
-
-
-@cache
-def _reader() -> subprocess.Popen[str]:
-    """It reads for all tests of this process: to start it takes a second."""
-    command = [sys.executable, "-I", "-c", READER]
-    reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    atexit.register(reader.communicate)
-    return reader
-
-
-def _answer(table: Path, wanted: str) -> pa.Table:
-    out = table.parent / f"{uuid.uuid4()}.arrow"
-    reader = _reader()
-    assert reader.stdin is not None and reader.stdout is not None
-    reader.stdin.write(f"{table}\t{out}\t{wanted}\n")
-    reader.stdin.flush()
-    if reader.stdout.readline() != "read\n":
-        _reader.cache_clear()
-        raise AssertionError(f"delta-rs's reader of {table} has died: its words are above")
-    with pa.ipc.open_stream(out) as stream:
-        return stream.read_all()
-
-
-def ids(table: Path) -> list[int]:
-    return sorted(read(table)["id"].to_pylist())
+    def with_metadata(self, column: dict[str, Any] | None = None, **settings: str) -> None:
+        """Settings, and metadata of the first column."""
+        lines = (self.path / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
+        first = next(json.loads(line) for line in lines if "metaData" in line)
+        schema = json.loads(first["metaData"]["schemaString"])
+        schema["fields"][0]["metadata"] = column or {}
+        first["metaData"]["schemaString"] = json.dumps(schema)
+        first["metaData"]["configuration"] = {k.replace("__", "."): v for k, v in settings.items()}
+        self._commit(first)
 
 
 def numbers(*values: int, **more: Any) -> pa.RecordBatch:
@@ -159,39 +129,6 @@ def numbers(*values: int, **more: Any) -> pa.RecordBatch:
 def columns_of(*batches: pa.RecordBatch) -> tuple[tuple[str, str], ...]:
     names = {"int64": "bigint", "string": "string", "bool": "boolean", "date32[day]": "date"}
     return tuple((f.name, names[str(f.type)]) for f in batches[0].schema)
-
-
-def new_table(path: Path, schema: pa.Schema, **more: Any) -> DeltaTable:
-    return DeltaTable.create(str(path), Schema.from_arrow(schema), **more)
-
-
-def commit_by_hand(table: Path, *actions: dict[str, Any]) -> None:
-    """A version of the table that any writer of Delta could have made, as the protocol has it."""
-    log = table / "_delta_log"
-    version = len(list(log.glob("*.json")))
-    lines = "".join(json.dumps(action) + "\n" for action in actions)
-    (log / f"{version:020d}.json").write_text(lines)
-
-
-def with_features(table: Path, *features: str, readers: Sequence[str] = ()) -> None:
-    protocol = {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": list(readers),
-        "writerFeatures": [*features],
-    }
-    commit_by_hand(table, {"protocol": protocol})
-
-
-def with_metadata(table: Path, column: dict[str, Any] | None = None, **settings: str) -> None:
-    """The same with settings, and with metadata of its first column."""
-    lines = (table / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
-    first = next(json.loads(line) for line in lines if "metaData" in line)
-    schema = json.loads(first["metaData"]["schemaString"])
-    schema["fields"][0]["metadata"] = column or {}
-    first["metaData"]["schemaString"] = json.dumps(schema)
-    first["metaData"]["configuration"] = {k.replace("__", "."): v for k, v in settings.items()}
-    commit_by_hand(table, first)
 
 
 def refusal(kind: type[ExactumError], sink: Any, *columns: tuple[str, str]) -> str:
