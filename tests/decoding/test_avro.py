@@ -19,24 +19,22 @@ from tests.kit.decoding.format_cases import (
     framed,
     reason,
 )
-from tests.kit.decoding.records import zigzag
+from tests.kit.decoding.records import Field, avro_record, logical, zigzag
 from tests.kit.decoding.registry import Registry
 from tests.kit.errors import raised
 
 pytestmark = pytest.mark.usefixtures("spark")
 
 
-ORDER = {
-    "type": "record",
-    "name": "Order",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "name", "type": ["null", "string"], "default": None},
-        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "DONE"]}},
-        {"name": "tags", "type": {"type": "array", "items": "string"}},
-        {"name": "counts", "type": {"type": "map", "values": "long"}},
-    ],
-}
+STATE = {"type": "enum", "name": "State", "symbols": ["NEW", "DONE"]}
+ORDER = avro_record(
+    "Order",
+    id="long",
+    name=Field(type=["null", "string"], default=None),
+    state=STATE,
+    tags={"type": "array", "items": "string"},
+    counts={"type": "map", "values": "long"},
+)
 
 
 def test_avro_that_is_cut_off_or_goes_on_is_bad() -> None:
@@ -52,29 +50,23 @@ def test_avro_that_is_cut_off_or_goes_on_is_bad() -> None:
     assert "1 bytes follow" in reason(Avro(ORDER), good + b"\0")
     wrong = reason(Avro(ORDER), good.replace(b"xxxx", b"x\xffxx"))
     assert wrong == "what ends at byte 23 is a text that is not valid UTF-8"
-    day = {"type": "int", "logicalType": "date"}
-    assert "byte 5 is a number that is out of range" in reason(Avro(day), b"\xfe\xff\xff\xff\x0f")
+    day = Avro(logical("int", "date"))
+    assert "byte 5 is a number that is out of range" in reason(day, b"\xfe\xff\xff\xff\x0f")
     huge = good.replace(b"\x28" + b"x" * 20, b"\xfe\xff\xff\xff\xff\xff\xff\x0f" + b"x" * 20)
     assert huge != good and reason(Avro(ORDER), huge)
     for member in (b"\x7f", b"\x01", b"\x03", b"\xff\x7f"):  # no such member of the union
         assert reason(Avro(ORDER), good[:1] + member + good[2:])
-    state = {"type": "enum", "name": "State", "symbols": ["NEW", "DONE"]}
     for symbol in (b"\x01", b"\x03", b"\x04", b"\xff\x7f"):
-        assert reason(Avro(state), symbol) and reason(Avro(["null", state]), b"\x02" + symbol)
-    assert decoded(Avro(["null", state]), [b"\x00", b"\x02\x02"]) == ([None, "DONE"], {})
+        assert reason(Avro(STATE), symbol) and reason(Avro(["null", STATE]), b"\x02" + symbol)
+    assert decoded(Avro(["null", STATE]), [b"\x00", b"\x02\x02"]) == ([None, "DONE"], {})
 
 
 def test_avro_of_several_writers_is_read_with_one_schema(registry: Registry) -> None:
     """Records of old and new schemas in one batch have the reader's columns; its defaults fill
     what is missing.
     """
-    old = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
-    new = {
-        "type": "record",
-        "name": "R",
-        "fields": [*old["fields"], {"name": "n", "type": "string", "default": "-"}],
-    }
-    new["fields"][0] = {"name": "id", "type": "long"}
+    old = avro_record("R", id="int")
+    new = avro_record("R", id="long", n=Field(type="string", default="-"))
     first = registry.register("in-value", old)
     second = registry.register("in-value", new)
     records = [avro(old, {"id": 1}, first), avro(new, {"id": 2**40, "n": "x"}, second)]
@@ -132,22 +124,21 @@ def test_avro_defaults_are_the_values_that_they_stand_for(registry: Registry) ->
     """Bytes are text in a schema, times and decimals are numbers and bytes: the columns have what
     a record with the same bytes has.
     """
-    stamp = {"type": "long", "logicalType": "timestamp-millis"}
-    money = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
-    inner = {"type": "record", "name": "I", "fields": [{"name": "b", "type": "bytes"}]}
-    inner["fields"].append({"name": "n", "type": "int", "default": 3})  # type: ignore[attr-defined]
+    stamp = logical("long", "timestamp-millis")
+    money = logical("bytes", "decimal", precision=5, scale=2)
+    inner = avro_record("I", b="bytes", n=Field(type="int", default=3))
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     fields: list[tuple[Any, Any, Any]] = [
         ("bytes", "\u00ff\u0001", b"\xff\x01"),
         ({"type": "fixed", "name": "F", "size": 2}, "\u0080a", b"\x80a"),
         (stamp, 1000, epoch.replace(second=1)),
-        ({**stamp, "logicalType": "timestamp-micros"}, 1, epoch.replace(microsecond=1)),
+        (logical("long", "timestamp-micros"), 1, epoch.replace(microsecond=1)),
         (
-            {**stamp, "logicalType": "local-timestamp-millis"},
+            logical("long", "local-timestamp-millis"),
             1,
             epoch.replace(microsecond=1000, tzinfo=None),
         ),
-        ({"type": "int", "logicalType": "date"}, 1, date(1970, 1, 2)),
+        (logical("int", "date"), 1, date(1970, 1, 2)),
         (money, "\u0081", Decimal("-1.27")),
         ([money, "null"], "\u0001", Decimal("0.01")),
         (["null", stamp], None, None),
@@ -157,19 +148,15 @@ def test_avro_defaults_are_the_values_that_they_stand_for(registry: Registry) ->
         ("double", 1, 1.0),
         ("boolean", True, True),
     ]
-    old = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
-    more = [
-        {"name": f"f{n}", "type": kind, "default": given}
-        for n, (kind, given, _) in enumerate(fields)
-    ]
-    given = Avro({**old, "fields": [*old["fields"], *more]}, registry=registry.url)
+    more = {f"f{n}": Field(type=kind, default=given) for n, (kind, given, _) in enumerate(fields)}
+    given = Avro(avro_record("R", id="long", **more), registry=registry.url)
     expected = {"id": 1, **{f"f{n}": value for n, (_, _, value) in enumerate(fields)}}
-    number = registry.register("x", old)
+    number = registry.register("x", avro_record("R", id="long"))
     assert decoded(given, [framed(number) + b"\x02"]) == ([expected], {})
     for kind, wrong in (("bytes", "\u0100"), ({"type": "fixed", "name": "F", "size": 2}, "a")):
-        field = {"name": "x", "type": kind, "default": wrong}
+        schema = avro_record("R", id="long", x=Field(type=kind, default=wrong))
         with raised(SettingRefused, "AVRO_SCHEMA", "value.x"):
-            Avro({**old, "fields": [*old["fields"], field]}, registry=registry.url).bind()
+            Avro(schema, registry=registry.url).bind()
 
 
 @pytest.mark.parametrize(
@@ -187,7 +174,7 @@ def test_avro_defaults_are_the_nearest_numbers(
     registry: Registry, kind: str, default: str, value: float
 ) -> None:
     """Of what the schema's text says, which is rounded once."""
-    number = registry.register("x", {"type": "record", "name": "R", "fields": []})
+    number = registry.register("x", avro_record("R"))
     text = f'[{{"name": "x", "type": "{kind}", "default": {default}}}]'
     given = Avro(f'{{"type": "record", "name": "R", "fields": {text}}}', registry=registry.url)
     found, reasons = decoded(given, [framed(number)])
@@ -211,7 +198,7 @@ def test_avro_defaults_are_the_nearest_numbers(
         ("float", 1e39, struct.pack("<f", 1.5), 1.5),
         ("int", 2**31, b"\2", 1),
         ("int", True, b"\2", 1),
-        ({"type": "int", "logicalType": "date"}, "1970-01-01", b"\2", date(1970, 1, 2)),
+        (logical("int", "date"), "1970-01-01", b"\2", date(1970, 1, 2)),
         ({"type": "fixed", "name": "F", "size": 2}, "a", b"ab", b"ab"),
     ],
 )
@@ -221,13 +208,8 @@ def test_avro_defaults_of_another_type_harm_nobody_who_has_the_field(
     """Registries have taken such schemas for years: reading needs no default, unless the field is
     missing. A schema of one's own is refused, since one can correct it.
     """
-
-    def record(*fields: Any) -> Any:
-        return {"type": "record", "name": "R", "fields": list(fields)}
-
-    field = {"name": "x", "type": kind, "default": default}
-    wrong, right = record(field), record({"name": "x", "type": kind})
-    lacking = registry.register("in-value", record())
+    wrong, right = avro_record("R", x=Field(type=kind, default=default)), avro_record("R", x=kind)
+    lacking = registry.register("in-value", avro_record("R"))
     number = registry.register("in-value", wrong)
     subject = Avro(registry=registry.url, subject="in-value")
     for given in (subject, Avro(right, registry=registry.url)):
@@ -246,20 +228,22 @@ def test_avro_decimals_that_spark_lacks_are_refused_by_name(
     schema of one's own reads what fits, or the other columns.
     """
 
-    def record(*fields: Any) -> Any:
-        return {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}, *fields]}
+    def with_amount(precision: int | None, scale: int) -> Any:
+        kind = logical("bytes", "decimal", precision=precision, scale=scale)
+        return avro_record("R", id="int", amount=Field(type=["null", kind], default=None))
 
-    kind = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
-    amount = {"name": "amount", "type": ["null", kind], "default": None}
-    number = registry.register("in-value", record(amount))
-    for given in (Avro(registry=registry.url, subject="in-value"), Avro(record(amount))):
+    schema = with_amount(precision, scale)
+    number = registry.register("in-value", schema)
+    for given in (Avro(registry=registry.url, subject="in-value"), Avro(schema)):
         with raised(SettingRefused, "AVRO_TYPE", "value.amount", "decimal") as refused:
             given.bind()
         assert len(str(refused.value).splitlines()) <= 3
     unscaled = (5 * 10**scale).to_bytes(60, "big")
     data = framed(number) + b"\2\2\x78" + unscaled
-    fits = {**amount, "type": ["null", {**kind, "precision": 38, "scale": 2}]}
-    for own, expected in ((record(), {"id": 1}), (record(fits), {"id": 1, "amount": Decimal(5)})):
+    for own, expected in (
+        (avro_record("R", id="int"), {"id": 1}),
+        (with_amount(38, 2), {"id": 1, "amount": Decimal(5)}),
+    ):
         assert decoded(Avro(own, registry=registry.url), [data]) == ([expected], {})
 
 
@@ -267,22 +251,18 @@ def test_avro_of_two_fields_for_one_column_is_bad(registry: Registry) -> None:
     """Where a writer has a field of the column's name and one of its alias, neither is taken for
     the other.
     """
-    both = [{"name": "a", "type": "int"}, {"name": "b", "type": "int"}]
-    given = Avro(
-        {"type": "record", "name": "R", "fields": [{"name": "b", "type": "int", "aliases": ["a"]}]},
-        registry=registry.url,
-    )
-    for fields in (both, both[::-1]):
-        number = registry.register("x", {"type": "record", "name": "R", "fields": fields})
+    given = Avro(avro_record("R", b=Field(type="int", aliases=["a"])), registry=registry.url)
+    for both in (avro_record("R", a="int", b="int"), avro_record("R", b="int", a="int")):
+        number = registry.register("x", both)
         assert "two fields for value.b" in reason(given, framed(number) + b"\x02\x04")
 
 
 def test_dates_of_avro_are_of_the_years_1_to_9999() -> None:
-    days = Avro({"type": "int", "logicalType": "date"})
+    days = Avro(logical("int", "date"))
     first, last = (date(1, 1, 1) - date(1970, 1, 1)).days, (date.max - date(1970, 1, 1)).days
     made, bad = decoded(days, [zigzag(one) for one in (first, last, first - 1, last + 1)])
     assert (made[:2], sorted(bad)) == ([date.min, date.max], [2, 3])
-    micros = Avro({"type": "long", "logicalType": "timestamp-micros"})
+    micros = Avro(logical("long", "timestamp-micros"))
     end = (datetime.max.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(
         microseconds=1
     )

@@ -16,7 +16,7 @@ import pytest
 
 from exactum import Avro
 from tests.kit.decoding.format_cases import UTC, decoded, framed, reason
-from tests.kit.decoding.records import varint
+from tests.kit.decoding.records import Field, avro_record, logical, varint
 from tests.kit.decoding.registry import Registry
 
 SEVEN, AB = b"\x0e", b"\x04ab"
@@ -24,17 +24,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TWELVE = bytes(10) + b"\x04\xd2"
 
 
-def of(kind: str, logical: str, **more: Any) -> Any:
-    return {"type": kind, "logicalType": logical, **more}
-
-
-def record(name: str, **fields: Any) -> Any:
-    made = [{"name": field, "type": kind} for field, kind in fields.items()]
-    return {"type": "record", "name": name, "fields": made}
-
-
 def decimal(scale: int, precision: int = 20) -> Any:
-    return of("bytes", "decimal", precision=precision, scale=scale)
+    return logical("bytes", "decimal", precision=precision, scale=scale)
 
 
 def number(value: int) -> bytes:
@@ -58,36 +49,40 @@ TYPES: dict[str, tuple[Any, bytes, Any]] = {
     "string": ("string", AB, "ab"),
     "fixed": ({"type": "fixed", **F}, TWELVE, TWELVE),
     "enum": (E, b"\2", "B"),
-    "record": (record("R", x="int"), SEVEN, {"x": 7}),
+    "record": (avro_record("R", x="int"), SEVEN, {"x": 7}),
     "array": ({"type": "array", "items": "int"}, b"\2\x0e\0", [7]),
     "map": ({"type": "map", "values": "int"}, b"\2" + AB + b"\x0e\0", [("ab", 7)]),
     "decimal": (decimal(2), number(1234), Decimal("12.34")),
-    "fixed-decimal": (of("fixed", "decimal", precision=20, scale=2, **F), TWELVE, Decimal("12.34")),
-    "big-decimal": (of("bytes", "big-decimal"), AB, b"ab"),
-    "date": (of("int", "date"), SEVEN, date(1970, 1, 8)),
-    "time-millis": (of("int", "time-millis"), SEVEN, 7),
-    "time-micros": (of("long", "time-micros"), SEVEN, 7),
-    "timestamp-millis": (of("long", "timestamp-millis"), SEVEN, after(milliseconds=7)),
-    "timestamp-micros": (of("long", "timestamp-micros"), SEVEN, after(microseconds=7)),
-    "timestamp-nanos": (of("long", "timestamp-nanos"), SEVEN, 7),
+    "fixed-decimal": (
+        logical("fixed", "decimal", precision=20, scale=2, **F),
+        TWELVE,
+        Decimal("12.34"),
+    ),
+    "big-decimal": (logical("bytes", "big-decimal"), AB, b"ab"),
+    "date": (logical("int", "date"), SEVEN, date(1970, 1, 8)),
+    "time-millis": (logical("int", "time-millis"), SEVEN, 7),
+    "time-micros": (logical("long", "time-micros"), SEVEN, 7),
+    "timestamp-millis": (logical("long", "timestamp-millis"), SEVEN, after(milliseconds=7)),
+    "timestamp-micros": (logical("long", "timestamp-micros"), SEVEN, after(microseconds=7)),
+    "timestamp-nanos": (logical("long", "timestamp-nanos"), SEVEN, 7),
     "local-millis": (
-        of("long", "local-timestamp-millis"),
+        logical("long", "local-timestamp-millis"),
         SEVEN,
         after(milliseconds=7).replace(tzinfo=None),
     ),
     "local-micros": (
-        of("long", "local-timestamp-micros"),
+        logical("long", "local-timestamp-micros"),
         SEVEN,
         after(microseconds=7).replace(tzinfo=None),
     ),
-    "local-nanos": (of("long", "local-timestamp-nanos"), SEVEN, 7),
-    "uuid": (of("string", "uuid"), AB, "ab"),
-    "duration": (of("fixed", "duration", **F), TWELVE, TWELVE),
+    "local-nanos": (logical("long", "local-timestamp-nanos"), SEVEN, 7),
+    "uuid": (logical("string", "uuid"), AB, "ab"),
+    "duration": (logical("fixed", "duration", **F), TWELVE, TWELVE),
     # not of Avro's: Avro wants the types under them to be read
-    "unknown": (of("long", "connect-time"), SEVEN, 7),
-    "misplaced": (of("string", "timestamp-millis"), AB, "ab"),
+    "unknown": (logical("long", "connect-time"), SEVEN, 7),
+    "misplaced": (logical("string", "timestamp-millis"), AB, "ab"),
     # of another name, or size
-    "other-record": (record("Q", x="int"), SEVEN, {"x": 7}),
+    "other-record": (avro_record("Q", x="int"), SEVEN, {"x": 7}),
     "other-enum": ({**E, "name": "G"}, b"\2", "B"),
     "other-fixed": ({"type": "fixed", "name": "G", "size": 12}, TWELVE, TWELVE),
     "short-fixed": ({"type": "fixed", "name": "F", "size": 2}, AB[1:], b"ab"),
@@ -113,14 +108,14 @@ Place = tuple[
 PLACES: dict[str, Place] = {
     "value": (lambda w: w, lambda r: r, lambda data: data, lambda value: value),
     "field": (
-        lambda w: record("Z", before="string", x=w, after=["null", of("int", "date")]),
-        lambda r: record("Z", x=r),
+        lambda w: avro_record("Z", before="string", x=w, after=["null", logical("int", "date")]),
+        lambda r: avro_record("Z", x=r),
         lambda data: AB + data + b"\2" + varint(2**32 - 2),  # a date that no calendar has
         lambda value: {"x": value},
     ),
     "alias": (
-        lambda w: record("Z", old=w),
-        lambda r: {**record("Z"), "fields": [{"name": "x", "type": r, "aliases": ["old"]}]},
+        lambda w: avro_record("Z", old=w),
+        lambda r: avro_record("Z", x=Field(type=r, aliases=["old"])),
         lambda data: data,
         lambda value: {"x": value},
     ),
@@ -202,7 +197,7 @@ def as_read(read: str, value: Any) -> Any:
 
 BAD = object()
 FLOATS = {"float": 2**24, "double": 2**53}
-FEW, MORE = record("R", a="int"), record("R", a="int", b="long")
+FEW, MORE = avro_record("R", a="int"), avro_record("R", a="int", b="long")
 SYMBOLS = {**E, "symbols": ["B", "C"]}
 
 
@@ -227,11 +222,11 @@ SYMBOLS = {**E, "symbols": ["B", "C"]}
         # Oracle's NUMBER in Kafka Connect, which Avro itself does not take for a decimal
         (decimal(127, 64), decimal(2), number(5 * 10**127), Decimal(5)),
         (decimal(127, 64), decimal(2), number(5 * 10**127 + 1), BAD),
-        (of("bytes", "decimal", scale="2"), decimal(2), number(1), BAD),
-        (of("bytes", "decimal", scale=10**9), decimal(2), number(1), BAD),
+        (logical("bytes", "decimal", scale="2"), decimal(2), number(1), BAD),
+        (logical("bytes", "decimal", scale=10**9), decimal(2), number(1), BAD),
         (
-            of("long", "timestamp-micros"),
-            of("long", "timestamp-millis"),
+            logical("long", "timestamp-micros"),
+            logical("long", "timestamp-millis"),
             b"\2",
             after(microseconds=1),
         ),
@@ -266,7 +261,7 @@ def test_a_value_that_would_change_is_bad(
         assert decoded(given, [data]) == ([expected], {})
 
 
-A = {"type": "record", "name": "n1.A", "fields": [{"name": "x", "type": "int"}]}
+A = avro_record("n1.A", x="int")
 B = {**A, "name": "n2.A"}
 
 
@@ -289,6 +284,6 @@ def test_a_member_of_a_union_is_taken_by_its_whole_name(
 
 
 def test_a_map_of_decimals_that_is_null() -> None:
-    maps = {"type": "map", "values": of("bytes", "decimal", precision=9, scale=3)}
+    maps = {"type": "map", "values": logical("bytes", "decimal", precision=9, scale=3)}
     schema = {"type": "array", "items": ["null", maps]}
     assert decoded(Avro(schema), [b"\x02\x00\x00"]) == ([[None]], {})

@@ -39,6 +39,7 @@ from tests.kit.decoding.format_cases import (
     proto_set,
     reason,
 )
+from tests.kit.decoding.records import avro_record
 from tests.kit.environment import ROOT
 from tests.kit.errors import raised
 
@@ -401,22 +402,10 @@ def test_errors_of_a_function_that_are_of_the_record() -> None:
         (Avro(5), ["DECODE_ARGUMENT", "Avro(5)"]),
         (Avro(), ["DECODE_ARGUMENT"]),
         (Avro("{"), ["AVRO_SCHEMA", "Error"]),
-        (
-            Avro({"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}),
-            ["AVRO_TYPE", "value.r"],
-        ),
-        (
-            Avro(
-                {
-                    "type": "record",
-                    "name": "R",
-                    "fields": [{"name": "u", "type": ["int", "string"]}],
-                }
-            ),
-            ["AVRO_TYPE", "value.u", "union", 2],
-        ),
+        (Avro(avro_record("R", r=["null", "R"])), ["AVRO_TYPE", "value.r"]),
+        (Avro(avro_record("R", u=["int", "string"])), ["AVRO_TYPE", "value.u", "union", 2]),
         (Avro({"type": "array", "items": "null"}), ["AVRO_TYPE", "value", "null"]),
-        (Avro({"type": "record", "name": "R", "fields": []}), ["AVRO_TYPE", "value"]),
+        (Avro(avro_record("R")), ["AVRO_TYPE", "value"]),
         (Protobuf(), ["PROTOBUF_MESSAGE", "descriptors="]),
         (Protobuf("shop.Order", b"no descriptors"), ["PROTOBUF_MESSAGE", "Error"]),
         (Protobuf("shop.Order", "/no/such/file"), ["PROTOBUF_MESSAGE", "/no/such/file"]),

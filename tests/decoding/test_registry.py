@@ -22,19 +22,12 @@ from tests.kit.decoding.format_cases import (
     proto_order,
     reason,
 )
+from tests.kit.decoding.records import avro_record
 from tests.kit.decoding.registry import Registry, guid_of
 from tests.kit.errors import raised
 from tests.kit.sql.certificates import make_certificate
 
 pytestmark = pytest.mark.usefixtures("spark")
-
-
-def reading(*names: str) -> dict[str, Any]:
-    return {
-        "type": "record",
-        "name": "Reading",
-        "fields": [{"name": name, "type": "int"} for name in names],
-    }
 
 
 def test_a_subject_with_a_context_is_refused(registry: Registry) -> None:
@@ -47,31 +40,16 @@ def test_a_subject_with_a_context_is_refused(registry: Registry) -> None:
 def test_references_are_resolved_or_named(registry: Registry) -> None:
     """By subject and version, each once; one that is not there, or in a context, is named."""
 
-    def money(*names: str) -> Any:
-        return {
-            "type": "record",
-            "name": "Money",
-            "fields": [{"name": name, "type": "long"} for name in names],
-        }
-
     def refer(subject: str, *names: str) -> tuple[dict[str, Any], ...]:
         return tuple({"name": name, "subject": subject, "version": 2} for name in names)
 
-    registry.register("money", money("wrong"))
-    registry.register("money", money("cents"))
+    registry.register("money", avro_record("Money", wrong="long"))
+    registry.register("money", avro_record("Money", cents="long"))
     for name in ("Fee", "Price"):
-        schema = {
-            "type": "record",
-            "name": name,
-            "fields": [{"name": "m", "type": "Money"}],
-        }
         for _ in range(2):
+            schema = avro_record(name, m="Money")
             registry.register(name, schema, references=refer("money", "Money"))
-    order = {
-        "type": "record",
-        "name": "R",
-        "fields": [{"name": "fee", "type": "Fee"}, {"name": "price", "type": "Price"}],
-    }
+    order = avro_record("R", fee="Fee", price="Price")
     number = registry.register(
         "in-value", order, references=(*refer("Fee", "Fee"), *refer("Price", "Price"))
     )
@@ -167,18 +145,11 @@ def test_what_a_registry_cannot_explain_is_bad(registry: Registry) -> None:
     """Unknown ids, other kinds of schema, other types and a wrong frame are properties of a
     record.
     """
-    schema = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}
-    tree = {
-        "type": "record",
-        "name": "R",
-        "fields": [*schema["fields"], {"name": "t", "type": ["null", "R"]}],
-    }
+    schema = avro_record("R", id="long")
     number = registry.register("in-value", schema)
-    text = registry.register(
-        "text", {"type": "record", "name": "R", "fields": [{"name": "id", "type": "string"}]}
-    )
+    text = registry.register("text", avro_record("R", id="string"))
     other = registry.register("json", {"type": "object"}, kind="JSON")
-    nested = registry.register("tree", tree)
+    nested = registry.register("tree", avro_record("R", id="long", t=["null", "R"]))
     given = Avro(schema, registry=registry.url)
     assert "99999 is not known" in reason(given, framed(99_999) + b"\x02")
     assert "magic byte is 2" in reason(given, b"\x02" + framed(number)[1:] + b"\x02")

@@ -18,6 +18,7 @@ from exactum import Delivery
 from exactum.local import LocalKafka
 from exactum.spark.settings import state_format
 from tests.kit.decoding.format_cases import avro, framed
+from tests.kit.decoding.records import avro_record
 from tests.kit.decoding.registry import Registry
 from tests.kit.errors import text_of
 from tests.kit.kafka.broker import producer_to
@@ -28,17 +29,9 @@ PARTITIONS = 4
 RECORDS = 10_000
 POISON_EVERY = 100
 KINDS = 10
-ORDER = {
-    "type": "record",
-    "name": "Order",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "k", "type": "int"},
-        {"name": "name", "type": "string"},
-    ],
-}
-OTHER = {**ORDER, "fields": [{"name": "id", "type": "string"}, *ORDER["fields"][1:]]}
-NESTED = {**ORDER, "fields": [*ORDER["fields"], {"name": "t", "type": ["null", "Order"]}]}
+ORDER = avro_record("Order", id="long", k="int", name="string")
+OTHER = avro_record("Order", id="string", k="int", name="string")
+NESTED = avro_record("Order", id="long", k="int", name="string", t=["null", "Order"])
 
 
 @dataclass

@@ -140,56 +140,53 @@ def json_record(dice: random.Random) -> bytes:
     ).encode()
 
 
-AVRO = {
-    "type": "record",
-    "name": "R",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "name", "type": ["null", "string"]},
-        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "DONE"]}},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
-        {
-            "name": "money",
-            "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
-        },
-        {"name": "token", "type": {"type": "fixed", "name": "T", "size": 3}},
-        {"name": "tags", "type": {"type": "array", "items": ["null", "int"]}},
-        {"name": "counts", "type": {"type": "map", "values": "double"}},
-        {"name": "paid", "type": "boolean"},
-    ],
-}
+class Field(dict[str, Any]):
+    """All that a schema says of a field but its name, where that is more than a type."""
 
 
-READER = {
-    "type": "record",
-    "name": "R",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "name", "type": ["null", "string"], "default": None},
-        {"name": "size", "type": "double", "aliases": ["width"]},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
-        {"name": "note", "type": "string", "default": "-"},
-        {"name": "raw", "type": "bytes", "default": "\u00ff\u0000"},
-        {
-            "name": "since",
-            "type": {"type": "long", "logicalType": "timestamp-millis"},
-            "default": 1000,
-        },
-        {
-            "name": "share",
-            "type": {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2},
-            "default": "\u0081",
-        },
-        {"name": "paid", "type": "boolean", "default": True},
-        {
-            "name": "state",
-            "type": {"type": "enum", "name": "S", "symbols": ["NEW", "DONE"], "default": "DONE"},
-        },
-        {"name": "tags", "type": {"type": "array", "items": ["null", "long"]}, "default": []},
-        {"name": "counts", "type": {"type": "map", "values": "double"}, "default": {}},
-    ],
-}
+def avro_record(name: str, /, **fields: Any) -> Any:
+    """Avro's schema of a record: of each field its type, or a ``Field``."""
+    made = [
+        {"name": field, **(said if isinstance(said, Field) else {"type": said})}
+        for field, said in fields.items()
+    ]
+    return {"type": "record", "name": name, "fields": made}
+
+
+def logical(kind: str, name: str, /, **more: Any) -> Any:
+    """Avro's schema of a logical type."""
+    return {"type": kind, "logicalType": name, **more}
+
+
+AVRO = avro_record(
+    "R",
+    id="long",
+    name=["null", "string"],
+    state={"type": "enum", "name": "State", "symbols": ["NEW", "DONE"]},
+    at=logical("long", "timestamp-micros"),
+    day=logical("int", "date"),
+    money=logical("bytes", "decimal", precision=10, scale=2),
+    token={"type": "fixed", "name": "T", "size": 3},
+    tags={"type": "array", "items": ["null", "int"]},
+    counts={"type": "map", "values": "double"},
+    paid="boolean",
+)
+_STATES = {"type": "enum", "name": "S"}
+READER = avro_record(
+    "R",
+    id="long",
+    name=Field(type=["null", "string"], default=None),
+    size=Field(type="double", aliases=["width"]),
+    at=logical("long", "timestamp-micros"),
+    note=Field(type="string", default="-"),
+    raw=Field(type="bytes", default="\u00ff\u0000"),
+    since=Field(type=logical("long", "timestamp-millis"), default=1000),
+    share=Field(type=logical("bytes", "decimal", precision=5, scale=2), default="\u0081"),
+    paid=Field(type="boolean", default=True),
+    state={**_STATES, "symbols": ["NEW", "DONE"], "default": "DONE"},
+    tags=Field(type={"type": "array", "items": ["null", "long"]}, default=[]),
+    counts=Field(type={"type": "map", "values": "double"}, default={}),
+)
 """What the records of ``WRITERS`` are read with."""
 DEFAULTS = {
     "name": None,
@@ -204,30 +201,26 @@ DEFAULTS = {
 """The values of ``READER``'s defaults, by the specification."""
 
 
-def _writer(**fields: Any) -> Any:
-    made = [{"name": name, "type": kind} for name, kind in fields.items()]
-    return {"type": "record", "name": "R", "fields": made}
-
-
-_STATES = {"type": "enum", "name": "S"}
 WRITERS = (
-    _writer(
+    avro_record(
+        "R",
         id="int",
         name="string",
         width="float",
         gone={"type": "array", "items": ["string", "boolean"]},
-        at={"type": "long", "logicalType": "timestamp-millis"},
+        at=logical("long", "timestamp-millis"),
         state={**_STATES, "symbols": ["DONE", "OLD", "NEW"]},
     ),
     {**READER, "fields": READER["fields"][::-1]},
-    _writer(
+    avro_record(
+        "R",
         state={**_STATES, "symbols": ["NEW"]},
         note="bytes",
         raw="string",
         size="long",
         id="long",
         name=["string", "null"],
-        at={"type": "long", "logicalType": "timestamp-micros"},
+        at=logical("long", "timestamp-micros"),
         tags={"type": "array", "items": "int"},
         counts={"type": "map", "values": "float"},
     ),
