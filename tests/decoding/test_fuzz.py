@@ -100,9 +100,7 @@ def framed(registry: Registry) -> dict[str, Case]:
     """Records in a registry's frame, of several writers."""
     writers = {registry.register("avro", writer): writer for writer in made.WRITERS}
     json_id = registry.register("json", {"type": "object"}, kind="JSON")
-    proto_id = registry.register(
-        "proto", narrow_or_wide(wide=True).SerializeToString(), kind="PROTOBUF"
-    )
+    proto_id = registry.register("proto", narrow_or_wide(wide=True))
 
     def frame(number: int) -> bytes:
         return b"\0" + number.to_bytes(4, "big")

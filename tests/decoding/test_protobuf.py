@@ -21,7 +21,7 @@ from tests.kit.decoding.format_cases import (
     proto_set,
     reason,
 )
-from tests.kit.decoding.records import narrow_and_wide
+from tests.kit.decoding.records import narrow_and_wide, proto_field
 from tests.kit.decoding.registry import Registry
 from tests.kit.errors import raised
 
@@ -105,7 +105,7 @@ def test_protobuf_with_a_registry(registry: Registry) -> None:
     """The message's place in its schema is read and checked; the columns come from the class or
     the subject.
     """
-    number = registry.register("in-value", proto_file().SerializeToString(), kind="PROTOBUF")
+    number = registry.register("in-value", proto_file())
     data = proto_order().SerializeToString()
     for given in (
         Protobuf(message("Order"), registry=registry.url),
@@ -127,7 +127,7 @@ def test_protobuf_with_a_registry(registry: Registry) -> None:
 
 def test_a_registry_that_has_texts_only(registry: Registry) -> None:
     """It is refused, at the start or by the first record: no record is bad by it."""
-    number = registry.register("in", proto_file().SerializeToString(), kind="PROTOBUF")
+    number = registry.register("in", proto_file())
     registry.texts = True
     with raised(SettingRefused, "REGISTRY_SCHEMA", "format=serialized"):
         Protobuf(registry=registry.url, subject="in").bind()
@@ -143,9 +143,9 @@ def test_imports(registry: Registry) -> None:
     def register(subject: str, *more: str) -> int:
         imports = ("confluent/meta.proto", "google/type/money.proto", *more)
         file = descriptor_pb2.FileDescriptorProto(syntax="proto3", dependency=imports)
-        field = file.message_type.add(name="M").field.add(name="m", number=1, label=1, type=11)
-        field.type_name = "google.type.Money"
-        return registry.register(subject, file.SerializeToString(), kind="PROTOBUF")
+        money = proto_field("m", 1, "message", of="google.type.Money")
+        file.message_type.add(name="M", field=[money])
+        return registry.register(subject, file)
 
     number, gone = register("m"), register("g", "gone.proto")
     given = Protobuf(registry=registry.url, subject="m")
@@ -175,7 +175,7 @@ def test_a_bad_key_does_not_change_how_values_are_read(registry: Registry) -> No
     """A key that was written with the value's serializer: its schema is asked for as another kind
     first, in a form that tells nothing of messages.
     """
-    number = registry.register("in-value", proto_file().SerializeToString(), kind="PROTOBUF")
+    number = registry.register("in-value", proto_file())
     given = Protobuf(message("Order"), registry=registry.url)
     other = Avro('"long"', registry=registry.url)
     assert "is of kind PROTOBUF, not AVRO" in reason(other, framed(number) + b"\x02")

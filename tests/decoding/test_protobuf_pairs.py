@@ -16,6 +16,7 @@ from google.protobuf import descriptor_pb2
 from exactum import Protobuf
 from tests.kit.decoding import records as made
 from tests.kit.decoding.format_cases import decoded, framed, reason
+from tests.kit.decoding.records import proto_enum, proto_field
 from tests.kit.decoding.registry import Registry
 
 TYPES = (
@@ -57,26 +58,28 @@ VALUES: dict[str, Sequence[Any]] = {
 }
 
 
-def file_with(kind: str, label: str = "optional", **more: Any) -> Any:
+OF = {"message": ".p.In", "group": ".p.In", "enum": ".p.E"}
+
+
+def file_with(kind: str, label: str = "optional", syntax: str = "proto2") -> Any:
     """A file with the message p.M, whose field v has this type; ``kind`` may be a message's name."""
-    file = descriptor_pb2.FileDescriptorProto(name="m.proto", package="p", syntax="proto2", **more)
-    outer, inner = file.message_type.add(name="M"), file.message_type.add(name="In")
-    inner.field.add(name="a", number=1, type=5, label=1)
-    enum = file.enum_type.add(name="E")
-    for number, name in NAMES.items():
-        enum.value.add(name=name, number=number)
-    field = outer.field.add(name="v", number=1)
-    field.label = getattr(field, f"LABEL_{label.upper()}")
-    field.type = getattr(field, f"TYPE_{kind.upper()}")
-    if kind in ("message", "group"):
-        field.type_name = ".p.In"
-    elif kind == "enum":
-        field.type_name = ".p.E"
-    return file
+    outer = {"name": "M", "field": [proto_field("v", 1, kind, label, of=OF.get(kind, ""))]}
+    return descriptor_pb2.FileDescriptorProto(
+        name="m.proto",
+        package="p",
+        syntax=syntax,
+        message_type=[outer, {"name": "In", "field": [proto_field("a", 1, "int32")]}],
+        enum_type=[proto_enum("E", **{name: number for number, name in NAMES.items()})],
+    )
 
 
 def class_of(file: Any) -> Any:
     return made.class_of(file, "p.M")
+
+
+def frame_of(registry: Registry, file: Any) -> bytes:
+    """What stands before a record of this file's p.M."""
+    return framed(registry.register("v", file)) + b"\0"
 
 
 def expected(value: Any, read: str) -> Any:
@@ -106,10 +109,10 @@ def plain(kind: str) -> Any:
 @pytest.mark.parametrize("written", TYPES)
 def test_each_type_is_read_as_each_other_or_bad(registry: Registry, written: str) -> None:
     """A value is kept, or the record is bad: Protobuf itself would make others of most."""
-    number = registry.register("v", file_with(written).SerializeToString(), kind="PROTOBUF")
+    frame = frame_of(registry, file_with(written))
     given = [value for value in VALUES[written] if written != "enum" or value in NAMES]
     data = [plain(written)(v=value).SerializeToString() for value in given]
-    by_id = [framed(number) + b"\0" + one for one in data]
+    by_id = [frame + one for one in data]
     for read in TYPES:
         is_read = read in READ_AS[written]
         wanted = [repr(expected(value, read) if is_read else "bad") for value in given]
@@ -127,13 +130,10 @@ def test_one_value_and_many(registry: Registry, kind: str) -> None:
     """A list of one value is that value; of more it is bad where there can be one only."""
     one, two = (0, 5) if kind == "enum" else (VALUES[kind][0], VALUES[kind][-1])
     classes = {label: class_of(file_with(kind, label)) for label in ("optional", "repeated")}
-    ids = {
-        label: registry.register(label, file_with(kind, label).SerializeToString(), "PROTOBUF")
-        for label in classes
-    }
+    frames = {label: frame_of(registry, file_with(kind, label)) for label in classes}
 
     def read(written: str, label: str, **fields: Any) -> Any:
-        data = framed(ids[written]) + b"\0" + classes[written](**fields).SerializeToString()
+        data = frames[written] + classes[written](**fields).SerializeToString()
         values, reasons = decoded(Protobuf(classes[label], registry=registry.url), [data, None])
         return reasons.get(0, values[0] and values[0]["v"])
 
@@ -159,9 +159,7 @@ def test_messages_are_told_apart_by_name(registry: Registry) -> None:
     """A Duration has the fields of a Timestamp, an Int64Value those of half the world."""
     kinds = ("Timestamp", "Duration", "Int64Value", "BytesValue", "StringValue")
     for written in kinds:
-        file = with_field(written)
-        number = registry.register("v", file.SerializeToString(), kind="PROTOBUF")
-        data = framed(number) + b"\0" + b"\x0a\x00"
+        data = frame_of(registry, with_field(written)) + b"\x0a\x00"
         for read in kinds:
             given = Protobuf(class_of(with_field(read, "renamed")), registry=registry.url)
             values, reasons = decoded(given, [data, None])
@@ -172,16 +170,13 @@ def test_messages_are_told_apart_by_name(registry: Registry) -> None:
 
 
 def with_map(key: str, value: str, *, is_map: bool = True) -> Any:
-    file = file_with("int32", "repeated")
-    entry = file.message_type[0].nested_type.add(name="VEntry")
-    entry.options.map_entry = is_map
-    for number, (name, kind) in enumerate((("key", key), ("value", value)), 1):
-        field = entry.field.add(name=name, number=number, label=1)
-        field.type = getattr(field, f"TYPE_{kind.upper()}")
-        if kind in ("enum", "message"):
-            field.type_name = ".p.E" if kind == "enum" else ".p.In"
-    field = file.message_type[0].field[0]
-    field.type, field.type_name = field.TYPE_MESSAGE, ".p.M.VEntry"
+    file = file_with("message", "repeated")
+    file.message_type[0].field[0].type_name = ".p.M.VEntry"
+    file.message_type[0].nested_type.add(
+        name="VEntry",
+        field=[proto_field("key", 1, key), proto_field("value", 2, value, of=OF.get(value, ""))],
+        options={"map_entry": is_map},
+    )
     return file
 
 
@@ -189,9 +184,8 @@ def test_maps(registry: Registry) -> None:
     """Keys and values are read as fields are; the last value of a key counts, and a missing one is
     a default.
     """
-    number = registry.register("v", with_map("string", "int64").SerializeToString(), "PROTOBUF")
+    frame = frame_of(registry, with_map("string", "int64"))
     writer = class_of(with_map("string", "int64"))
-    frame = framed(number) + b"\0"
     given = Protobuf(class_of(with_map("string", "int32")), registry=registry.url)
     data = frame + writer(v={"a": 1, "b": 2}).SerializeToString()
     again = writer(v={"a": -7}).SerializeToString() + b"\x0a\x00"
@@ -206,18 +200,14 @@ def test_maps(registry: Registry) -> None:
     assert "is a map" in reason(as_list, data)
     for kind, default in (("enum", "NONE"), ("message", {"a": None}), ("bool", False)):
         file = with_map("sint32", kind)
-        number = registry.register(kind, file.SerializeToString(), "PROTOBUF")
         given = Protobuf(class_of(file), registry=registry.url)
-        assert decoded(given, [framed(number) + b"\0\x0a\x00"])[0][0]["v"] == [(0, default)]
+        data = frame_of(registry, file) + b"\x0a\x00"
+        assert decoded(given, [data])[0][0]["v"] == [(0, default)]
 
 
-def with_enum(closed: bool = True, **names: int) -> Any:
+def with_enum(**names: int) -> Any:
     file = file_with("enum")
-    syntax = "proto2" if closed else "proto3"
-    file.MergeFrom(descriptor_pb2.FileDescriptorProto(syntax=syntax))
-    del file.enum_type[0].value[:]
-    for name, number in names.items():
-        file.enum_type[0].value.add(name=name, number=number)
+    file.enum_type[0].CopyFrom(proto_enum("E", **names))
     file.enum_type[0].options.allow_alias = len(set(names.values())) < len(names)
     return file
 
@@ -240,10 +230,9 @@ def test_names_of_enums_keep_their_meaning(
     """The column has names: a number is only read by a name that its writer's schema does not
     gainsay.
     """
-    file = with_enum(**written)
-    number = registry.register("v", file.SerializeToString(), kind="PROTOBUF")
     given = Protobuf(class_of(with_enum(**read)), registry=registry.url)
-    values, reasons = decoded(given, [framed(number) + b"\0\x08\x01", None])
+    data = frame_of(registry, with_enum(**written)) + b"\x08\x01"
+    values, reasons = decoded(given, [data, None])
     assert ("bad" if reasons else values[0]["v"]) == wanted
 
 
@@ -251,11 +240,10 @@ def test_fields_that_only_one_schema_has(registry: Registry) -> None:
     """The reader's are unset, the writer's are left out, and a field that is there against its
     schema is no value.
     """
-    number = registry.register("v", file_with("int32").SerializeToString(), kind="PROTOBUF")
+    frame = frame_of(registry, file_with("int32"))
     file = file_with("int32")
     file.message_type[0].field[0].number = 2
     given = Protobuf(class_of(file), registry=registry.url)
-    frame = framed(number) + b"\0"
     assert decoded(given, [frame + b"\x08\x05"])[0] == [{"v": None}]
     assert "v is not there by its schema" in reason(given, frame + b"\x08\x05\x10\x07")
     needed = Protobuf(class_of(file_with("int32", "required")), registry=registry.url)
@@ -270,7 +258,7 @@ def test_fields_that_only_one_schema_has(registry: Registry) -> None:
 def with_two(*, exclusive: bool) -> Any:
     file = file_with("int32")
     message = file.message_type[0]
-    message.field.add(name="w", number=2, type=5, label=1)
+    message.field.append(proto_field("w", 2, "int32"))
     if exclusive:
         message.oneof_decl.add(name="either")
         for field in message.field:
@@ -282,20 +270,16 @@ def test_oneofs(registry: Registry) -> None:
     """The last field counts of those that exclude each other where they were written; others are
     kept side by side, where Protobuf would keep the last one in silence.
     """
-    ids = [
-        registry.register("v", with_two(exclusive=one).SerializeToString(), kind="PROTOBUF")
-        for one in (False, True)
-    ]
+    frames = [frame_of(registry, with_two(exclusive=one)) for one in (False, True)]
     both = b"\x08\x05\x10\x07"
     for exclusive in (True, False):
         given = Protobuf(class_of(with_two(exclusive=exclusive)), registry=registry.url)
-        values, _ = decoded(given, [framed(number) + b"\0" + both for number in ids])
+        values, _ = decoded(given, [frame + both for frame in frames])
         assert values == [{"v": 5, "w": 7}, {"v": None, "w": 7}]
 
 
-def proto3(kind: str, label: str = "optional", *, presence: bool = False, **more: Any) -> Any:
-    file = file_with(kind, label, **more)
-    file.MergeFrom(descriptor_pb2.FileDescriptorProto(syntax="proto3"))
+def proto3(kind: str, label: str = "optional", *, presence: bool = False) -> Any:
+    file = file_with(kind, label, "proto3")
     if presence:
         message = file.message_type[0]
         message.field[0].proto3_optional = True
@@ -308,8 +292,7 @@ def test_a_default_without_presence_is_not_written(registry: Registry) -> None:
     """So it is what a field that was not set is: Protobuf itself reads it so."""
     for kind, zero in (("int32", 0), ("string", "")):
         written = proto3(kind)
-        number = registry.register(kind, written.SerializeToString(), "PROTOBUF")
-        data = framed(number) + b"\0" + class_of(written)(v=zero).SerializeToString()
+        data = frame_of(registry, written) + class_of(written)(v=zero).SerializeToString()
         for file, expected in (
             (proto3(kind), zero),
             (proto3(kind, presence=True), None),
@@ -322,8 +305,7 @@ def test_a_default_without_presence_is_not_written(registry: Registry) -> None:
 def test_a_number_that_only_the_writers_enum_names(registry: Registry) -> None:
     written = proto3("enum")
     written.enum_type[0].value.add(name="SEVEN", number=7)
-    number = registry.register("v", written.SerializeToString(), "PROTOBUF")
-    data = framed(number) + b"\0" + class_of(written)(v=7).SerializeToString()
+    data = frame_of(registry, written) + class_of(written)(v=7).SerializeToString()
     opened, closed = (
         Protobuf(class_of(file), registry=registry.url)
         for file in (proto3("enum"), file_with("enum"))

@@ -104,7 +104,7 @@ def test_ids_that_are_guids_before_a_record_or_in_a_header(registry: Registry) -
     """Newer clients write a GUID; the last header counts, as in Kafka, and a record without one has
     its id before it.
     """
-    proto = registry.register("p", proto_file().SerializeToString(), kind="PROTOBUF")
+    proto = registry.register("p", proto_file())
     long, text = registry.register("a", '"long"'), registry.register("b", '"string"')
     json = registry.register("j", {"type": "object"}, kind="JSON")
     registry.has_guids = True

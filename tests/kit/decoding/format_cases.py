@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 
 from exactum.formats import format as record_format
 from exactum.formats.format import arrow_type
-from tests.kit.decoding.records import class_of
+from tests.kit.decoding.records import class_of, proto_enum, proto_field
 
 UTC = timezone.utc
 
@@ -63,55 +63,37 @@ def framed(number: int) -> bytes:
 
 def proto_file() -> Any:
     """A file with the messages Shop.Order and Shop.Other: what protoc would make of it."""
-    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
-    file.dependency.append("google/protobuf/timestamp.proto")
-    order = file.message_type.add(name="Order")
-    field = descriptor_pb2.FieldDescriptorProto
-    one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
-    order.field.add(name="id", number=1, type=field.TYPE_INT64, label=one)
-    order.field.add(
-        name="name",
-        number=2,
-        type=field.TYPE_STRING,
-        label=one,
-        proto3_optional=True,
-        oneof_index=0,
+    order = {
+        "name": "Order",
+        "field": [
+            proto_field("id", 1, "int64"),
+            proto_field("name", 2, "string", proto3_optional=True, oneof_index=0),
+            proto_field("big", 3, "uint64"),
+            proto_field("tags", 4, "string", "repeated"),
+            proto_field("state", 5, "enum", of=".shop.State"),
+            proto_field("at", 6, "message", of=".google.protobuf.Timestamp"),
+            proto_field("raw", 7, "bytes"),
+            proto_field("counts", 8, "message", "repeated", of=".shop.Order.CountsEntry"),
+        ],
+        "oneof_decl": [{"name": "_name"}],
+        "nested_type": [
+            {
+                "name": "CountsEntry",
+                "field": [proto_field("key", 1, "string"), proto_field("value", 2, "int32")],
+                "options": {"map_entry": True},
+            }
+        ],
+    }
+    other = {"name": "Other", "field": [proto_field("id", 1, "string")]}
+    tree = {"name": "Tree", "field": [proto_field("child", 1, "message", of=".shop.Tree")]}
+    return descriptor_pb2.FileDescriptorProto(
+        name="shop.proto",
+        package="shop",
+        syntax="proto3",
+        dependency=["google/protobuf/timestamp.proto"],
+        message_type=[order, other, tree],
+        enum_type=[proto_enum("State", NEW=0, DONE=1)],
     )
-    order.oneof_decl.add(name="_name")
-    order.field.add(name="big", number=3, type=field.TYPE_UINT64, label=one)
-    order.field.add(name="tags", number=4, type=field.TYPE_STRING, label=many)
-    order.field.add(
-        name="state", number=5, type=field.TYPE_ENUM, type_name=".shop.State", label=one
-    )
-    order.field.add(
-        name="at",
-        number=6,
-        type=field.TYPE_MESSAGE,
-        type_name=".google.protobuf.Timestamp",
-        label=one,
-    )
-    order.field.add(name="raw", number=7, type=field.TYPE_BYTES, label=one)
-    entry = order.nested_type.add(name="CountsEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, type=field.TYPE_STRING, label=one)
-    entry.field.add(name="value", number=2, type=field.TYPE_INT32, label=one)
-    order.field.add(
-        name="counts",
-        number=8,
-        type=field.TYPE_MESSAGE,
-        type_name=".shop.Order.CountsEntry",
-        label=many,
-    )
-    state = file.enum_type.add(name="State")
-    state.value.add(name="NEW", number=0)
-    state.value.add(name="DONE", number=1)
-    other = file.message_type.add(name="Other")
-    other.field.add(name="id", number=1, type=field.TYPE_STRING, label=one)
-    tree = file.message_type.add(name="Tree")
-    tree.field.add(
-        name="child", number=1, type=field.TYPE_MESSAGE, type_name=".shop.Tree", label=one
-    )
-    return file
 
 
 def proto_set() -> bytes:

@@ -304,26 +304,41 @@ def narrow_and_wide() -> tuple[Any, Any]:
 
 def narrow_or_wide(*, wide: bool) -> Any:
     """The file of the one or the other."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="n.proto", package="n", syntax="proto2")
-    state = file.enum_type.add(name="State")
-    state.value.add(name="NEW", number=0)
-    if wide:
-        state.value.add(name="LATE", number=7)
-    inner, outer = file.message_type.add(name="In"), file.message_type.add(name="Out")
-    kinds = ("INT32", "UINT32", "SINT32") if not wide else ("INT64", "UINT64", "SINT64")
-    for number, kind in enumerate(kinds, 1):
-        inner.field.add(
-            name=f"f{number}", number=number, type=getattr(field, f"TYPE_{kind}"), label=1
-        )
-    inner.field.add(
-        name="many", number=4, type=getattr(field, f"TYPE_{kinds[0]}"), label=3
-    ).options.packed = True
-    inner.field.add(name="state", number=5, type=field.TYPE_ENUM, type_name=".n.State", label=1)
-    inner.field.add(name="states", number=6, type=field.TYPE_ENUM, type_name=".n.State", label=3)
-    outer.field.add(name="one", number=1, type=field.TYPE_MESSAGE, type_name=".n.In", label=1)
-    outer.field.add(name="at", number=2, type=field.TYPE_INT64, label=1)
-    return file
+    kinds = ("int64", "uint64", "sint64") if wide else ("int32", "uint32", "sint32")
+    inner = [
+        *(proto_field(f"f{number}", number, kind) for number, kind in enumerate(kinds, 1)),
+        proto_field("many", 4, kinds[0], "repeated", options={"packed": True}),
+        proto_field("state", 5, "enum", of=".n.State"),
+        proto_field("states", 6, "enum", "repeated", of=".n.State"),
+    ]
+    outer = [proto_field("one", 1, "message", of=".n.In"), proto_field("at", 2, "int64")]
+    return descriptor_pb2.FileDescriptorProto(
+        name="n.proto",
+        package="n",
+        syntax="proto2",
+        message_type=[{"name": "In", "field": inner}, {"name": "Out", "field": outer}],
+        enum_type=[proto_enum("State", NEW=0, **({"LATE": 7} if wide else {}))],
+    )
+
+
+def proto_field(
+    name: str, number: int, kind: str, label: str = "optional", *, of: str = "", **more: Any
+) -> Any:
+    """``of``: the name of a message or an enum."""
+    made = descriptor_pb2.FieldDescriptorProto
+    return made(
+        name=name,
+        number=number,
+        type=made.Type.Value(f"TYPE_{kind.upper()}"),
+        label=made.Label.Value(f"LABEL_{label.upper()}"),
+        type_name=of or None,
+        **more,
+    )
+
+
+def proto_enum(name: str, /, **numbers: int) -> Any:
+    value = [{"name": each, "number": number} for each, number in numbers.items()]
+    return descriptor_pb2.EnumDescriptorProto(name=name, value=value)
 
 
 def class_of(file: Any, message: str) -> Any:

@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
 from tests.kit.serving import Answer, Asked, HttpServer, serving
 
 
@@ -57,10 +59,11 @@ class Registry:
         *,
         rules: dict[str, Any] | None = None,
     ) -> int:
-        """The new schema's id; ``schema`` is JSON, or the bytes of a Protobuf file descriptor."""
+        """The new schema's id; ``schema`` is JSON, or the descriptor of a Protobuf file."""
         number = 100 + len(self._by_id)
-        if isinstance(schema, bytes):
-            body = base64.b64encode(schema).decode()
+        if isinstance(schema, FileDescriptorProto):
+            kind = "PROTOBUF"
+            body = base64.b64encode(schema.SerializeToString()).decode()
         else:
             body = schema if isinstance(schema, str) else json.dumps(schema)
         made = {"schema": body, "references": list(references)}
