@@ -78,32 +78,6 @@ def test_avro_of_several_writers_is_read_with_one_schema(registry: Registry) -> 
     assert pinned == [{"id": 1}]
 
 
-def test_avro_decimals_keep_every_digit(registry: Registry) -> None:
-    """A decimal of more digits than its writer's schema says keeps its value, or is bad where it
-    does not fit.
-    """
-    for kind, data in (
-        ({"type": "bytes"}, b"\x04\x30\x39"),
-        ({"type": "fixed", "name": "F", "size": 2}, b"\x30\x39"),
-    ):
-        writer = {**kind, "logicalType": "decimal", "precision": 4, "scale": 2}
-        reader = {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 3}
-        assert "123.45 does not fit decimal(4,2)" in reason(Avro(writer), data)
-        assert "123.45 does not fit decimal(4,2)" in reason(Avro(["null", writer]), b"\x02" + data)
-        number = registry.register("x", writer)
-        given = Avro(
-            reader if kind["type"] == "bytes" else {**reader, **kind, "precision": 4},
-            registry=registry.url,
-        )
-        values, reasons = decoded(given, [framed(number) + data])
-        if kind["type"] == "bytes":
-            assert (values, reasons) == ([Decimal("123.450")], {})
-        else:
-            assert "123.45 does not fit decimal(4,3)" in reasons[0]
-    small = {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 2}
-    assert "127 does not fit decimal(2,0)" in reason(Avro(small), b"\x7f"), "not 130"
-
-
 def test_avro_numbers_at_the_edges_of_64_bits() -> None:
     """Least as a value, and as the count of a block, which is none; bytes that look like it."""
     least = b"\xff" * 9 + b"\x01"
@@ -245,16 +219,6 @@ def test_avro_decimals_that_spark_lacks_are_refused_by_name(
         (with_amount(38, 2), {"id": 1, "amount": Decimal(5)}),
     ):
         assert decoded(Avro(own, registry=registry.url), [data]) == ([expected], {})
-
-
-def test_avro_of_two_fields_for_one_column_is_bad(registry: Registry) -> None:
-    """Where a writer has a field of the column's name and one of its alias, neither is taken for
-    the other.
-    """
-    given = Avro(avro_record("R", b=Field(type="int", aliases=["a"])), registry=registry.url)
-    for both in (avro_record("R", a="int", b="int"), avro_record("R", b="int", a="int")):
-        number = registry.register("x", both)
-        assert "two fields for value.b" in reason(given, framed(number) + b"\x02\x04")
 
 
 def test_dates_of_avro_are_of_the_years_1_to_9999() -> None:
