@@ -1,5 +1,5 @@
 """Values of users as Arrow holds them: nothing here raises, whatever the day, the instant or the
-bytes.
+bytes. (Days and instants of any year: tests/abuse/test_sql_values.py.)
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from exactum.values import times
 from exactum.values.json_text import is_writable, json_texts
 from exactum.values.nested import mask_of, not_utf8, parents_of, repaired, rows_where
 from exactum.values.shown import SHOWN_MAX, shown
 
-UTC = datetime.timezone.utc
 BAD = [b"a\xffb", None, b"ok", b"\xed\xa0\x80", "ü\0".encode()]
 
 
@@ -31,41 +29,6 @@ def unchecked(values: list[bytes | None]) -> pa.Array:
     """A string array of bytes that nobody has looked at."""
     raw = pa.array(values, pa.binary())
     return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
-
-
-# ---- days and instants ---------------------------------------------------------------------------
-
-
-@given(st.dates())
-def test_days_are_pythons(day: datetime.date) -> None:
-    """Within Python's years a day is spelled as Python spells it."""
-    assert times.day_text((day - datetime.date(1970, 1, 1)).days) == day.isoformat()
-
-
-@settings(max_examples=30)
-@given(st.datetimes())
-def test_instants_are_pythons(moment: datetime.datetime) -> None:
-    """Within Python's years an instant is spelled as Python spells it, with all six digits."""
-    micros = (moment - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)  # noqa: DTZ001
-    assert times.instant_text(micros, between="T") == moment.isoformat(timespec="microseconds")
-    values = pa.array([None, micros, 2**63 - 1], pa.int64()).cast(
-        pa.timestamp("us", "America/New_York")
-    )
-    texts = times.texts(values).to_pylist()
-    assert texts == [None, moment.isoformat(" ", "microseconds"), "+294247-01-10 04:00:54.775807"]
-
-
-def test_days_of_an_array() -> None:
-    """Ordinary days, days beyond Python's, and null, in a slice of a larger array."""
-    days = pa.array(
-        [7, 0, 2**31 - 1, None, -719_163, -719_162, 2_932_896, 2_932_897], pa.int32()
-    ).cast(pa.date32())
-    assert times.texts(days.slice(1)).to_pylist() == [
-        "1970-01-01", "+5881580-07-11", None, "0000-12-31", "0001-01-01", "9999-12-31", "+10000-01-01",
-    ]  # fmt: skip
-    assert not times.are_ordinary(days)
-    assert times.are_ordinary(days.slice(5, 2)) and times.are_ordinary(days.slice(3, 1))
-    assert not times.are_ordinary(days.slice(4, 1)) and not times.are_ordinary(days.slice(7))
 
 
 # ---- UTF-8 and nesting ---------------------------------------------------------------------------

@@ -93,6 +93,7 @@ def days_of(text: str) -> int:
     before = year - 1
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     lengths = [31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
+    assert 1 <= month <= 12 and 1 <= day <= lengths[month - 1], text
     leaps = before // 4 - before // 100 + before // 400
     return 365 * before + leaps + sum(lengths[: month - 1]) + day - 719_163
 
