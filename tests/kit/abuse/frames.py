@@ -39,11 +39,12 @@ from tests.kit.abuse.kinds import (
     unit,
 )
 
-BOOLEAN, TINYINT, SMALLINT, INT, BIGINT = map(
-    Kind, ("boolean", "tinyint", "smallint", "int", "bigint")
+WHOLES = BOOLEAN, TINYINT, SMALLINT, INT, BIGINT = tuple(
+    map(Kind, ("boolean", "tinyint", "smallint", "int", "bigint"))
 )
-FLOAT, DOUBLE, STRING, BINARY = map(Kind, ("float", "double", "string", "binary"))
-DATE, TIMESTAMP, TIMESTAMP_NTZ = map(Kind, ("date", "timestamp", "timestamp_ntz"))
+OTHERS = FLOAT, DOUBLE, STRING, BINARY = tuple(map(Kind, ("float", "double", "string", "binary")))
+TIMES = DATE, TIMESTAMP, TIMESTAMP_NTZ = tuple(map(Kind, ("date", "timestamp", "timestamp_ntz")))
+ATOMIC = (*WHOLES, *OTHERS, *TIMES)
 DECIMALS = (
     decimal(1, 0),
     decimal(9, 2),
@@ -51,20 +52,6 @@ DECIMALS = (
     decimal(38, 0),
     decimal(38, 10),
     decimal(38, 38),
-)
-ATOMIC = (
-    BOOLEAN,
-    TINYINT,
-    SMALLINT,
-    INT,
-    BIGINT,
-    FLOAT,
-    DOUBLE,
-    STRING,
-    BINARY,
-    DATE,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
 )
 SCALARS = (*ATOMIC, *DECIMALS)
 NESTED = (
@@ -96,108 +83,93 @@ ALL = (*SCALARS, *NESTED, *RARE)
 
 DAY_EDGES = (
     *(0, 1, -1, -719_162, -719_163, -719_528, 2_932_896, 2_932_897, -2_147_483_648, 2_147_483_647),
-    *(
-        2_932_956,
-        2_969_481,
-        2_933_293,
-        2_933_444,
-        2_933_627,
-    ),  # 10000-02-29, 10100-03-01, 10001-01-31, 07-01 and 12-31
-    *(
-        -141_428,
-        -141_427,
-        -354_285,
-        -354_286,
-        11_016,
-        19_782,
-        -25_567,
-    ),  # 1582, year 1000, leap days, 1900
+    # 10000-02-29, 10100-03-01, 10001-01-31, 07-01 and 12-31
+    2_932_956,
+    2_969_481,
+    2_933_293,
+    2_933_444,
+    2_933_627,
+    # 1582, year 1000, leap days, 1900
+    -141_428,
+    -141_427,
+    -354_285,
+    -354_286,
+    11_016,
+    19_782,
+    -25_567,
 )
 """0001-01-01 and the day before, year 0, 9999-12-31 and the day after, Spark's ends, the
 Gregorian reform.
 """
 MICRO_EDGES = (
     *(d * MICROS_PER_DAY for d in DAY_EDGES if abs(d) < 100_000_000),
-    *(
-        1,
-        -1,
-        999_999,
-        -999_999,
-        253_402_300_799_000_000,
-        253_402_300_799_999_999,
-        253_402_318_799_000_000,
-    ),
-    *(
-        -62_135_578_800_000_000,
-        -62_135_579_038_000_000,
-        -62_135_596_800_000_001,
-    ),  # 0001-01-01 New York, before year 1
-    *(
-        -2_717_640_000_000_000,
-        -2_717_640_000_000_001,
-        -2_717_650_800_000_000,
-    ),  # New York takes standard time, 1883
-    *(
-        1_710_054_000_000_000,
-        1_730_611_800_000_000,
-        1_730_615_400_000_000,
-        2_147_483_648_000_000,
-    ),  # DST, 2038
+    1,
+    -1,
+    999_999,
+    -999_999,
+    253_402_300_799_000_000,
+    253_402_300_799_999_999,
+    253_402_318_799_000_000,
+    # 0001-01-01 New York, before year 1
+    -62_135_578_800_000_000,
+    -62_135_579_038_000_000,
+    -62_135_596_800_000_001,
+    # New York takes standard time, 1883
+    -2_717_640_000_000_000,
+    -2_717_640_000_000_001,
+    -2_717_650_800_000_000,
+    # DST, 2038
+    1_710_054_000_000_000,
+    1_730_611_800_000_000,
+    1_730_615_400_000_000,
+    2_147_483_648_000_000,
     *(-(2**63), -(2**63) + 1, 2**63 - 1),
 )
 """9999-12-31 23:59:59 in UTC and in New York (a common sentinel), the ends of Python's and of
 Spark's range.
 """
 TEXT_EDGES = (
-    *(
-        b"",
-        b" ",
-        b"abc   ",
-        b"\0",
-        b"a\0b",
-        b"\t",
-        b"\n",
-        b"\r\n",
-        b"\x01\x1f\x7f",
-        b'"',
-        b"'",
-        b'""',
-        b"\\",
-        b"\\N",
-    ),
-    *(
-        b"null",
-        b"NULL",
-        b"NaN",
-        b"true",
-        b"0",
-        b"-0",
-        b"007",
-        b"1e5",
-        b"a,b;c|d",
-        b"{}",
-        b"[",
-        b"=1+1",
-        b"${x}",
-        b"%s",
-    ),
-    *(
-        b"..",
-        b"/",
-        b"a/b",
-        b"\\x41",
-        b"__HIVE_DEFAULT_PARTITION__",
-        b"%00",
-        b"\xef\xbb\xbfbom",
-        "é".encode(),
-    ),
-    *(
-        "e\u0301".encode(),
-        "ß ÿ €".encode(),
-        "漢字".encode(),
-        "😀👩‍👩‍👧".encode(),
-        "\u2028\u2029\u0085".encode(),
-    ),
+    b"",
+    b" ",
+    b"abc   ",
+    b"\0",
+    b"a\0b",
+    b"\t",
+    b"\n",
+    b"\r\n",
+    b"\x01\x1f\x7f",
+    b'"',
+    b"'",
+    b'""',
+    b"\\",
+    b"\\N",
+    b"null",
+    b"NULL",
+    b"NaN",
+    b"true",
+    b"0",
+    b"-0",
+    b"007",
+    b"1e5",
+    b"a,b;c|d",
+    b"{}",
+    b"[",
+    b"=1+1",
+    b"${x}",
+    b"%s",
+    b"..",
+    b"/",
+    b"a/b",
+    b"\\x41",
+    b"__HIVE_DEFAULT_PARTITION__",
+    b"%00",
+    b"\xef\xbb\xbfbom",
+    "é".encode(),
+    "e\u0301".encode(),
+    "ß ÿ €".encode(),
+    "漢字".encode(),
+    "😀👩‍👩‍👧".encode(),
+    "\u2028\u2029\u0085".encode(),
     *("\ud7ff\ue000\uffff\U0010ffff".encode(), b"x" * 255, "é".encode() * 128, b"y" * 256),
 )
 BAD_TEXT = (
@@ -213,62 +185,54 @@ BAD_TEXT = (
 """Bytes that are no UTF-8: cut off, overlong, surrogates, beyond the last character."""
 LONG_TEXT = (b"z" * 65_536, "漢".encode() * 30_000)
 FLOAT_EDGES = (
-    *(
-        0.0,
-        -0.0,
-        1.0,
-        -1.0,
-        0.1,
-        0.5,
-        1e-45,
-        5e-324,
-        2.0**24 + 1,
-        2.0**53,
-        1e15,
-        1e16,
-        1e17,
-        123456.789,
-        1e-7,
-    ),
-    *(
-        3.4028234663852886e38,
-        1.7976931348623157e308,
-        2.2250738585072014e-308,
-        float("inf"),
-        float("-inf"),
-        float("nan"),
-    ),
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.1,
+    0.5,
+    1e-45,
+    5e-324,
+    2.0**24 + 1,
+    2.0**53,
+    1e15,
+    1e16,
+    1e17,
+    123456.789,
+    1e-7,
+    3.4028234663852886e38,
+    1.7976931348623157e308,
+    2.2250738585072014e-308,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
 )
 NAMES = (
-    *(
-        "id",
-        "value",
-        "Value",
-        "a.b",
-        "a b",
-        " ",
-        "quote\"d'",
-        "back`tick",
-        "a,b",
-        "a;b",
-        "{x}",
-        "a=b",
-        "per%cent",
-    ),
-    *(
-        "back\\slash",
-        "tab\tand\nline",
-        "sélection",
-        "漢字",
-        "😀",
-        "select",
-        "_hidden",
-        ".dot",
-        "-",
-        "0",
-        "$(x)",
-        "a/b",
-    ),
+    "id",
+    "value",
+    "Value",
+    "a.b",
+    "a b",
+    " ",
+    "quote\"d'",
+    "back`tick",
+    "a,b",
+    "a;b",
+    "{x}",
+    "a=b",
+    "per%cent",
+    "back\\slash",
+    "tab\tand\nline",
+    "sélection",
+    "漢字",
+    "😀",
+    "select",
+    "_hidden",
+    ".dot",
+    "-",
+    "0",
+    "$(x)",
+    "a/b",
     *("n" * 63, "n" * 64, "é" * 32, "n" * 250, "N" * 300),
 )
 
