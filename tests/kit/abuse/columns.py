@@ -41,7 +41,7 @@ class Target:
     kinds: Kinds
     reading: Callable[[Kind, Raw], Reading]
     read: str = "{c}"
-    seen: Callable[[Any], Reading] = lambda found: found
+    seen: Callable[[Kind, Any], Reading] = lambda kind, found: found
     make: Callable[[random.Random, Kind], Raw] | None = None
     untried: Kinds = ()
     as_text: bool = False
@@ -49,8 +49,8 @@ class Target:
     def read_of(self, kind: Kind, raw: Raw) -> Reading:
         return None if raw is None else self.reading(kind, raw)
 
-    def seen_of(self, found: Any) -> Reading:
-        return None if found is None else self.seen(found)
+    def seen_of(self, kind: Kind, found: Any) -> Reading:
+        return None if found is None else self.seen(kind, found)
 
     def draw(self, kind: Kind, rng: random.Random) -> Raw:
         """Mostly something that fits: else every row would be put aside for one of its columns."""
@@ -115,7 +115,7 @@ def text(
         fits = (characters is None or len(value) <= characters) and holds(value)
         return value.encode() if fits else REFUSED
 
-    return Target(declared, TEXTS, reading, seen=lambda found: kept(found.encode()), **more)
+    return Target(declared, TEXTS, reading, seen=lambda _, found: kept(found.encode()), **more)
 
 
 def members(declared: str, names: tuple[str, ...], **more: Any) -> Target:
@@ -160,4 +160,5 @@ def times(
             return rng.randrange(100_000)
         return rng.randrange(2**31 * 1_000_000) // step * step + (rng.random() < 0.1)
 
-    return Target(declared, kinds, reading, read, int, make if step > 1 else None)
+    seen = lambda kind, found: int(found)  # noqa: E731
+    return Target(declared, kinds, reading, read, seen, make if step > 1 else None)

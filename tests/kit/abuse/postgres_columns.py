@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import datetime
 import json
 import math
 import random
@@ -11,7 +9,6 @@ import re
 import struct
 import uuid
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 from tests.kit.abuse.columns import (
@@ -41,17 +38,17 @@ from tests.kit.abuse.frames import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
     TINYINT,
-    single,
 )
 from tests.kit.abuse.kinds import (
     MICROS_PER_DAY,
-    WHOLE,
     Kind,
     Raw,
     array,
     has_bad_text,
+    parts,
     scalars,
 )
+from tests.kit.abuse.texts import STRICT, of_json
 
 TYPES = (
     "DOMAIN price AS numeric(9,2)",
@@ -66,13 +63,9 @@ TYPES = (
     "DOMAIN checked_amount AS amount",
 )
 """That users make of others: a value is no less safe in them than in what they are made of."""
-DAYS_OF_400_YEARS = 146_097
 DAYS = (-2_440_588, 2_145_042_905)
 """What ``date '4713-11-24 BC' - date '1970-01-01'`` and the manual's 5874897-12-31 give."""
 MICROS = (-2_440_588 * MICROS_PER_DAY, 106_762_940 * MICROS_PER_DAY - 1)
-YEAR_1, YEAR_10000 = -719_162, 2_932_897
-"""The days that these years begin with, since 1970."""
-MICROS_PER_HOUR = MICROS_PER_DAY // 24
 SMALL = (TINYINT, SMALLINT, INT)
 NUMBERS = (*SMALL, BIGINT, *DECIMALS)
 DAY = "({c} - date '1970-01-01')"
@@ -93,7 +86,10 @@ def bits_of(value: float) -> bytes:
 
 
 def floating(declared: str, kinds: Kinds) -> Target:
-    return Target(declared, kinds, lambda kind, raw: bits_of(float(raw)), "{c}::float8", bits_of)
+    def bits(kind: Kind, value: Any) -> bytes:
+        return bits_of(float(value))
+
+    return Target(declared, kinds, bits, "{c}::float8", bits)
 
 
 def texts(declared: str, most: int | None = None, **more: Any) -> Target:
@@ -122,13 +118,24 @@ def read_by_the_server(declared: str) -> Target:
 def json_(declared: str) -> Target:
     def reading(kind: Kind, raw: Raw) -> Reading:
         has_nul = any(k.is_text and b"\0" in v for k, v in scalars(kind, raw))
-        return REFUSED if has_nul or has_bad_text(kind, raw) else in_json(kind, raw)
+        return REFUSED if has_nul or has_bad_text(kind, raw) else in_any_order(kind, raw)
 
-    def seen(found: str) -> Any:
-        return json.loads(found, parse_int=Decimal, parse_float=Decimal)
+    def seen(kind: Kind, found: str) -> Reading:
+        return in_any_order(kind, of_json(kind, json.loads(found, **STRICT)))
 
     nested = tuple(kind for kind in ALL if kind.of)
     return Target(declared, nested, reading, "{c}::text", seen, untried=TEXTS, as_text=True)
+
+
+def in_any_order(kind: Kind, raw: Raw) -> Reading:
+    """As jsonb keeps it: the order of a map is jsonb's own, and it has no -0.0."""
+    if raw is None:
+        return None
+    if kind.of:
+        inside = [in_any_order(*part) for part in parts(kind, raw)]
+        is_map = kind.name == "map"
+        return sorted(zip(inside[::2], inside[1::2], strict=True)) if is_map else inside
+    return bits_of(raw + 0.0) if kind.name in ("float", "double") else raw
 
 
 def array_of(element: Target, declared: str = "") -> Target:
@@ -146,7 +153,7 @@ def array_of(element: Target, declared: str = "") -> Target:
         tuple(map(array, element.kinds)),
         reading,
         read,
-        lambda found: [element.seen_of(each) for each in found],
+        lambda kind, found: [element.seen_of(kind.of[0], each) for each in found],
         untried=tuple(map(array, element.untried)),
         as_text=True,
     )
@@ -211,67 +218,3 @@ def created(kind: Kind) -> Target:
         return array_of(created(kind.of[0]))
     declared = "jsonb" if kind.of else _CREATED["string" if kind.is_text else kind.name]
     return next(target for target in TARGETS if target.declared == declared)
-
-
-# ---- JSON --------------------------------------------------------------------------------------
-
-
-def in_json(kind: Kind, value: Raw) -> Any:
-    """As Spark's to_json says it, read by a parser that keeps decimals; instants in UTC with all
-    their digits.
-    """
-    if value is None:
-        return None
-    if kind.name == "struct":
-        pairs = zip(kind.fields, kind.of, value, strict=True)
-        return {name: in_json(k, v) for name, k, v in pairs if v is not None}
-    if kind.name == "map":
-        return {str(in_json(kind.of[0], k)): in_json(kind.of[1], v) for k, v in value}
-    if kind.name == "array":
-        return [in_json(kind.of[0], v) for v in value]
-    if kind.name in WHOLE:
-        return Decimal(value)
-    if kind.name in ("float", "double"):
-        if not math.isfinite(value):
-            return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
-        return Decimal(_shortest(value) if kind.name == "float" else repr(value))
-    if kind.is_text:
-        return value.decode()
-    if kind.name == "binary":
-        return base64.b64encode(value).decode()
-    if kind.name == "date":
-        return _day(value)
-    if kind.name.startswith("timestamp"):
-        return _instant(value) if kind.name == "timestamp_ntz" else _in_zone(value)
-    return value
-
-
-def _shortest(value: float) -> str:
-    """The fewest digits that give the same 32 bits."""
-    return next(text for n in range(1, 18) if single(float(text := f"{value:.{n}g}")) == value)
-
-
-def _day(days: int) -> str:
-    """By Python's calendar, which repeats after 400 years."""
-    eras, within = divmod(days, DAYS_OF_400_YEARS)
-    day = datetime.date(1970, 1, 1) + datetime.timedelta(days=within)
-    year = day.year + 400 * eras
-    sign = "-" if year < 0 else "+" if year > 9999 else ""
-    return f"{sign}{abs(year):04d}-{day:%m-%d}"
-
-
-def _in_zone(micros: int) -> str:
-    """In UTC; where only another zone's clock keeps the year within 1 to 9999, in that one."""
-    first, end = YEAR_1 * MICROS_PER_DAY, YEAR_10000 * MICROS_PER_DAY
-    if first - 14 * MICROS_PER_HOUR <= micros < first:
-        return f"{_instant(micros + 14 * MICROS_PER_HOUR)}+14:00"
-    if end <= micros < end + 12 * MICROS_PER_HOUR:
-        return f"{_instant(micros - 12 * MICROS_PER_HOUR)}-12:00"
-    return f"{_instant(micros)}Z"
-
-
-def _instant(micros: int) -> str:
-    days, clock = divmod(micros, MICROS_PER_DAY)
-    seconds, fraction = divmod(clock, 1_000_000)
-    time = datetime.time(seconds // 3600, seconds // 60 % 60, seconds % 60, fraction)
-    return f"{_day(days)}T{time.isoformat('microseconds')}"

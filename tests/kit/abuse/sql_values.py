@@ -144,7 +144,8 @@ def played(server: Server, pairs: Sequence[Pair], frame: Frame, way: Way, tally:
     reasons = put_aside(query, frame)
     read = ", ".join(target.read.format(c=f"c{n}") for n, target in enumerate(targets))
     rows = server.database.rows(f"SELECT id, {read} FROM {table}")
-    found = {number: list(map(Target.seen_of, targets, values)) for number, *values in rows}
+    kinds = frame.kinds[1:]
+    found = {number: list(map(Target.seen_of, targets, kinds, row)) for number, *row in rows}
     assert len(found) == len(rows), f"{table}: a row is there twice"
     assert len(found) + len(reasons) == frame.count, "a row is missing, or there are too many"
     tally.counts.update({"rows": frame.count, "stored": len(found), "put aside": len(reasons)})
@@ -152,12 +153,12 @@ def played(server: Server, pairs: Sequence[Pair], frame: Frame, way: Way, tally:
     def told(row: int) -> str:
         said = (
             f"{str(raw)[:200]} ({kind} into {target.declared})"
-            for target, kind, raw in zip(targets, frame.kinds[1:], frame.row(row)[1:], strict=True)
+            for target, kind, raw in zip(targets, kinds, frame.row(row)[1:], strict=True)
         )
         return f"seed {tally.seed}, {table}, row {row}: {'; '.join(said)}"
 
     for row in range(frame.count):
-        wanted = list(map(Target.read_of, targets, frame.kinds[1:], frame.row(row)[1:]))
+        wanted = list(map(Target.read_of, targets, kinds, frame.row(row)[1:]))
         if row not in reasons:
             assert REFUSED not in wanted, f"{told(row)}: stored as {found[row]}, and cannot be held"
             assert found[row] == wanted, f"{told(row)}: reads {found[row]} for {wanted}"
