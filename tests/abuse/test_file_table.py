@@ -16,8 +16,18 @@ from pyspark.sql import SparkSession
 from exactum.errors import FrameRefused
 from exactum.files.sink import FileSink
 from tests.kit.abuse.file_target import FileTarget, refuses
-from tests.kit.abuse.frames import ALL, RARE, REFUSED_EVERYWHERE, Frame, bulk
-from tests.kit.abuse.kinds import Kind, Raw, from_arrow, kind_of, same, scalars
+from tests.kit.abuse.frames import (
+    ALL,
+    DATE,
+    DOUBLE,
+    INT,
+    RARE,
+    REFUSED_EVERYWHERE,
+    STRING,
+    Frame,
+    bulk,
+)
+from tests.kit.abuse.kinds import Kind, Raw, from_arrow, map_, same, scalars, struct_
 from tests.kit.errors import raised
 
 FORMATS = ("parquet", "json", "csv")
@@ -45,6 +55,7 @@ def cells() -> Iterator[tuple[str, str, str]]:
 
 
 CELLS = list(cells())
+KINDS = {kind.simple: kind for kind in (*ALL, map_(STRING, DOUBLE), struct_({"a": INT, "b": DATE}))}
 
 
 def test_the_page_has_every_type() -> None:
@@ -98,7 +109,7 @@ def test_spark_reads_what_the_page_calls_exact(
     """All types of the format in one frame, half of the values odd; Spark's own reader finds
     every value again.
     """
-    kinds = [kind_of(k) for k, f, said in CELLS if f == format_ and not said.startswith("refused")]
+    kinds = [KINDS[k] for k, f, said in CELLS if f == format_ and not said.startswith("refused")]
     names = [f"c{n}" for n in range(len(kinds))]
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

@@ -28,8 +28,8 @@ from exactum.kafka.sink import KafkaSink
 from exactum.protocol.sink import TaskName, WriteOrder
 from kafka import KafkaConsumer
 from kafka import TopicPartition as Partition
-from tests.kit.abuse.frames import Frame, bulk, seed_of_run
-from tests.kit.abuse.kinds import from_arrow, is_utf8, kind_of
+from tests.kit.abuse.frames import BINARY, INT, STRING, Frame, bulk, seed_of_run
+from tests.kit.abuse.kinds import array, from_arrow, is_utf8, struct_
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.record_bytes import batch_bytes
 from tests.kit.kafka.transactions import OpenedSink, opened, wait_for_rest
@@ -40,9 +40,8 @@ pytestmark = pytest.mark.broker
 BATCH_ROWS = 250
 ODD_SHARES = (0.05, 0.1, 0.5)
 NARROW_BYTES = 3_000
-KEY, VALUE, HEADERS, PARTITION = map(
-    kind_of, ("binary", "string", "array<struct<key:string,value:binary>>", "int")
-)
+KEY, VALUE = BINARY, STRING
+HEADERS = array(struct_({"key": STRING, "value": BINARY}))
 NAMES = ("key", "value", "headers", "partition", "topic")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Row = tuple[Any, ...]
@@ -141,9 +140,7 @@ def content(row: Row) -> Content:
 
 def frame_of(rows: Sequence[Row], value_kind: Any = VALUE, key_kind: Any = KEY) -> Frame:
     columns = tuple(list(column) for column in zip(*rows, strict=True))
-    return Frame(
-        NAMES, (key_kind, value_kind, HEADERS, PARTITION, kind_of("string")), columns, len(rows)
-    )
+    return Frame(NAMES, (key_kind, value_kind, HEADERS, INT, STRING), columns, len(rows))
 
 
 def write(

@@ -21,7 +21,6 @@ reads one back. Nothing here knows anything of the code under test.
 from __future__ import annotations
 
 import math
-import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -118,32 +117,6 @@ def map_(key: Kind, value: Kind) -> Kind:
 
 def struct_(fields: dict[str, Kind]) -> Kind:
     return Kind("struct", of=tuple(fields.values()), fields=tuple(fields))
-
-
-def kind_of(simple: str) -> Kind:
-    """The type of a simple string such as ``map<string,array<decimal(9,2)>>``; fields of structs
-    have plain names.
-    """
-    inner = re.fullmatch(r"(array|map|struct)<(.*)>", simple)
-    if inner is None:
-        number = re.fullmatch(r"decimal\((\d+),(-?\d+)\)", simple)
-        return decimal(int(number[1]), int(number[2])) if number else Kind(simple)
-    parts = _split(inner[2])
-    if inner[1] == "struct":
-        return struct_({n: kind_of(k) for n, _, k in (p.partition(":") for p in parts)})
-    return Kind(inner[1], of=tuple(map(kind_of, parts)))
-
-
-def _split(text: str) -> list[str]:
-    """At the commas that are in no brackets."""
-    depth, parts = 0, [""]
-    for letter in text:
-        depth += (letter in "<(") - (letter in ">)")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [p for p in parts if p]
 
 
 # ---- raw values and Arrow --------------------------------------------------------------------
