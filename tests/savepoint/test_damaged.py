@@ -191,28 +191,6 @@ def test_what_cannot_be_saved_is_said(tmp_path: Path, checkpoint_text: str, said
         create(checkpoint_text, tmp_path / "savepoint")
 
 
-def test_a_place_that_cannot_be_written(checkpoint: Path, savepoint: Path, tmp_path: Path) -> None:
-    """One clear error, and nothing is left. ``make chaos`` does the same with a full disk."""
-    (tmp_path / "file").write_text("no folder")
-    before = sorted(tmp_path.rglob("*"))
-    saved, new = (str(tmp_path / "file" / name) for name in ("savepoint", "checkpoint"))
-    for arguments, what in (
-        (
-            ("create", "--checkpoint", str(checkpoint), "--to", saved),
-            f"exactum: [FOLDER_ACCESS] The folder {saved} could not be listed: ",
-        ),
-        (
-            ("restore", str(savepoint), "--checkpoint", new),
-            f"exactum: [FOLDER_ACCESS] The folder {new} could not be read: ",
-        ),
-    ):
-        result = run(*arguments)
-        assert result.exit_code == 2
-        assert result.output.startswith(what)
-        assert "Move away the file that stands in the place of a folder" in result.output
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def _named(savepoint: Path, old: str, new: str) -> None:
     """A manifest that was edited by somebody who knows how its digest is made."""
     path = savepoint / "manifest.json"

@@ -270,6 +270,19 @@ def test_two_savepoints_at_one_place(
     verify(place_of(place))
 
 
+def test_an_epoch_in_doubt_is_finished_first(root: str, checkpoint: Storage) -> None:
+    """A driver died after the decision and before Spark's commit log: no savepoint until a start
+    has finished it.
+    """
+    plan(checkpoint, 2)
+    decide(checkpoint, 2)
+    with raised(CheckpointRefused, "SAVEPOINT_TOO_EARLY", checkpoint.where, "epoch 2"):
+        create(checkpoint.where, f"{root}/savepoint")
+    assert not is_there(f"{root}/savepoint")
+    complete(checkpoint, 2)
+    assert create(checkpoint.where, f"{root}/savepoint").batch_id == 2
+
+
 def content_of(savepoint: str) -> dict[str, bytes | None]:
     place = place_of(savepoint)
     return {entry.name: place.read(entry.name) for entry in place.entries()}

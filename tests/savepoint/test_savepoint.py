@@ -13,19 +13,16 @@ import pytest
 from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
-from exactum.checkpoint.run_file import outliving
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import restore
-from exactum.errors import CheckpointRefused
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
 from exactum.storage.folder import Folder
-from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.savepoint.totals import Totals
 from tests.kit.spark.torn_stream import IN_MEMORY, configured
 from tests.kit.transactions.operator import typed
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.waiting import await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -141,20 +138,3 @@ def test_a_fork_beside_its_parent(broker: Broker, totals: Totals, tmp_path: Path
     parents, forks = ({i for i in known if one.query_id in i} for one in (totals, fork))
     assert parents and forks and not parents & forks
     assert totals.query_id != fork.query_id
-
-
-def test_an_epoch_in_doubt_is_finished_first(totals: Totals, tmp_path: Path) -> None:
-    """A driver died after the decision and before Spark's commit log: no savepoint until a start
-    has finished it.
-    """
-    assert totals.run() is None
-    assert not outliving(Folder(totals.checkpoint), WAIT_MAX_S)
-    totals.forget_last_commit()
-    with raised(CheckpointRefused, "SAVEPOINT_TOO_EARLY", totals.checkpoint):
-        create(str(totals.checkpoint), tmp_path / "savepoint")
-    assert not (tmp_path / "savepoint").exists()
-    totals.source.produce(totals.bootstrap_servers, 30)
-    assert totals.run() is None
-    made = create(str(totals.checkpoint), tmp_path / "savepoint")
-    assert made.batch_id == totals.last()
-    totals.check_exact()

@@ -24,7 +24,7 @@ from exactum.checkpoint.request_file import ask, is_asked, stop
 from exactum.checkpoint.run_file import RunFile, living, request_name
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
-from exactum.errors import CheckpointRefused, Unavailable
+from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.protocol.model import Decision, SourceOffsets
 from exactum.spark.query import Batch
 from exactum.spark.run.epoch_gate import EpochGate, StopRequest
@@ -218,16 +218,31 @@ def test_a_damaged_record_of_the_query(checkpoint: Path, tmp_path: Path) -> None
         create(str(checkpoint), tmp_path / "savepoint")
 
 
-def test_a_place_that_cannot_be_made(checkpoint: Path, tmp_path: Path) -> None:
-    """The command fails, and no query: nobody is told to start one."""
+@pytest.mark.parametrize(
+    ("where", "error", "facts"),
+    [
+        ("/proc/nowhere", Unavailable, ["/proc/nowhere", "repeat the command"]),
+        ("file", SettingRefused, ["FOLDER_ACCESS", "file", "Move away the file"]),
+    ],
+)
+def test_a_place_that_cannot_be_made(
+    checkpoint: Path, tmp_path: Path, where: str, error: type[Exception], facts: list[str]
+) -> None:
+    """The command fails, and no query: nobody is told to start one. Nothing is left. ``make chaos``
+    does the same with a full disk.
+    """
     create(str(checkpoint), tmp_path / "savepoint")
+    (tmp_path / "file").write_text("no folder")
+    before = sorted(tmp_path.rglob("*"))
+    saved, moved = tmp_path / where / "savepoint", str(tmp_path / where / "moved")
     for command in (
-        lambda: create(str(checkpoint), "/proc/nowhere/savepoint"),
-        lambda: restore(tmp_path / "savepoint", "/proc/nowhere/moved", Identity.SAME),
+        lambda: create(str(checkpoint), saved),
+        lambda: restore(tmp_path / "savepoint", moved, Identity.SAME),
     ):
-        with raised(Unavailable, "/proc/nowhere", "repeat the command") as told:
+        with raised(error, *facts) as told:
             command()
         assert "Start the query" not in str(told.value)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_records_of_later_epochs_stay_behind(checkpoint: Path, tmp_path: Path) -> None:

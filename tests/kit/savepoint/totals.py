@@ -16,7 +16,7 @@ import exactum
 from exactum import Query
 from tests.kit.crash import oracle
 from tests.kit.errors import text_of
-from tests.kit.spark.commit_log import forget_last_batch, last_batch
+from tests.kit.spark.commit_log import last_batch
 from tests.kit.spark.ended import ended
 from tests.kit.waiting import await_true
 
@@ -101,10 +101,6 @@ class Totals:
     def caught_up(self) -> bool:
         """Whether an epoch is complete that reads up to the end of the input."""
         return self.last() >= 0 and sum(self.ends(self.last()).values()) == self.source.count
-
-    def forget_last_commit(self) -> None:
-        """As after a crash between the sinks' commit and Spark's commit log."""
-        forget_last_batch(self.checkpoint)
 
     def expected(self, first: int = 0) -> dict[str, list[str]]:
         """What the epochs from ``first`` on must have written: the fold of all input up to each
