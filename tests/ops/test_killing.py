@@ -1,5 +1,5 @@
-"""The plan of kills, the moments that they wait for, and that a kill takes a whole tree of processes; and the
-demo on real servers, in a pipe, as ``make demo | tee`` runs it.
+"""The moments that kills wait for; and the demo on real servers, in a pipe, as ``make demo | tee`` runs it.
+(The plan of kills: tests/testing. That a kill takes a whole tree of processes: tests/run.)
 """
 
 from __future__ import annotations
@@ -16,34 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from exactum.ops import processes
-from exactum.ops.crash_test.demo import EXACTUM
 from exactum.ops.crash_test.killing import JobProgress, Killing, KillMoment, PlannedKill, Shown
 from tests.kit.waiting import WAIT_MAX_S, await_true
-
-# As a driver has it: a child, whose own child has a process group of its own and whose parent is
-# dead.
-TREE = """
-import os, sys, time
-if os.fork() == 0:
-    parent = os.getpid()
-    if os.fork() == 0:
-        os.setpgid(0, 0)
-        while os.getppid() == parent:
-            time.sleep(0.005)
-        print("orphan", os.getpid(), flush=True)
-        time.sleep(60)
-    os._exit(0)
-time.sleep(60)
-"""
-
-
-def test_a_seed_gives_the_same_plan() -> None:
-    """Moments in turn, and repeatable by the seed."""
-    kills = EXACTUM.plan(6, 7, ())
-    assert kills == EXACTUM.plan(6, 7, ())
-    assert kills != EXACTUM.plan(6, 8, ())
-    assert [kill.moment for kill in kills] == [*EXACTUM.moments] * 2
 
 
 def test_a_checkpoint_shows_progress(tmp_path: Path) -> None:
@@ -120,22 +94,6 @@ def test_a_query_that_rests_is_fed_and_at_last_killed_at_any_moment() -> None:
     assert given == []
     ended = Killing(Played((3, 4, "3-0", 9)), lambda: True, quiet_s=60, batch_timeout_s=60)
     assert ended.met(PlannedKill(KillMoment.DECIDED)) is None
-
-
-def test_a_kill_takes_the_whole_tree(tmp_path: Path) -> None:
-    """Nobody survives: neither an orphan nor a process with a group of its own."""
-    program = tmp_path / "tree.py"
-    program.write_text(TREE)
-    leader = subprocess.Popen(
-        [sys.executable, program], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert leader.stdout is not None
-    orphan = int(leader.stdout.readline().split()[1])
-    assert processes.members(leader.pid) >= {leader.pid, orphan}
-    assert processes.kill_all(leader.pid, known=set()) == 2
-    leader.wait()
-    processes.await_gone(leader.pid)
-    leader.stdout.close()
 
 
 COMMAND = [sys.executable, "-m", "exactum.ops.cli", "demo"]
