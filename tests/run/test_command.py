@@ -59,23 +59,6 @@ def test_a_script_that_ends_is_done(tmp_path: Path) -> None:
     assert "s3cret" not in run.log
 
 
-@pytest.mark.variants(1)
-@pytest.mark.parametrize(
-    "end",
-    [
-        pytest.param("sys.exit(3)", marks=pytest.mark.deep),
-        "os.kill(os.getpid(), 9)",
-        "raise ZeroDivisionError",
-    ],
-)
-def test_a_script_that_dies_is_started_again(tmp_path: Path, end: str) -> None:
-    """However it dies; and it is done when it ends well."""
-    options = [*AT_ONCE, "--restart-attempts=2"]
-    with command(tmp_path, f"{COUNTED}\nif life < 2: {end}", *options) as run:
-        assert run.ends() == 0
-    assert lives(tmp_path) == 3
-
-
 @pytest.mark.variants(2)
 @pytest.mark.parametrize(
     ("error", "status", "said"),
