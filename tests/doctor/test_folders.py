@@ -49,15 +49,6 @@ def test_a_folder_that_stands_keeps_what_it_has(place: Path, tmp_path: Path) -> 
     assert found.has("ok", "checkpoint", "belongs to")
 
 
-def test_a_staging_is_tried_and_left_as_it_was(place: Path) -> None:
-    staging = place / "a/staging"
-    found = diagnosed("--staging", str(staging))
-    assert found.all_is_well(), found.output
-    assert found.has("ok", f"staging: {staging} is not there yet")
-    assert found.has("ok", "staging", "are free there")
-    assert found.has("ok", "staging", "0 files of rows lie there")
-
-
 def test_a_staging_that_cannot_be(place: Path, tmp_path: Path) -> None:
     assert diagnosed("--staging", str(place / "kept")).has("error", "staging", "is no folder")
     assert diagnosed("--staging", "ftp://a/b").has(
@@ -90,11 +81,6 @@ def test_a_read_only_folder_is_an_error(mounted: Path, tmp_path: Path) -> None:
     assert found.status == 1
     for area in ("checkpoint", "decision log", "files:"):
         assert found.has("error", area, "cannot be written", "Read-only file system")
-
-
-def test_a_file_where_a_folder_should_be(place: Path) -> None:
-    found = diagnosed("--checkpoint", str(place / "kept"))
-    assert found.has("error", "checkpoint", "is no folder")
 
 
 def refusing(number: int) -> Callable[..., None]:
@@ -133,13 +119,6 @@ def test_a_staging_folder_on_another_file_system(mounted: Path, tmp_path: Path) 
     sinks = f"exactum.FileSink({str(target)!r})"
     found = diagnosed(sinks=sinks, folder=tmp_path)
     assert found.has("error", "files:", "another file system")
-
-
-def test_a_folder_of_sparks_own_sink(tmp_path: Path) -> None:
-    (tmp_path / "table" / "_spark_metadata").mkdir(parents=True)
-    (tmp_path / "table" / "_spark_metadata" / "0").touch()
-    sinks = f"exactum.FileSink({str(tmp_path / 'table')!r})"
-    assert diagnosed(sinks=sinks, folder=tmp_path).has("error", "files:", "_spark_metadata")
 
 
 def test_a_checkpoint_that_is_no_folder_needs_a_decision_log(tmp_path: Path) -> None:
