@@ -65,12 +65,6 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     assert value_of("hdfs://node/orders")["status"] == 2
 
 
-def test_a_query_that_exactum_has_not_run(checkpoint: Checkpoint) -> None:
-    verdict, reason = checkpoint.spark(3, 3).says()
-    assert verdict == "UNKNOWN"
-    assert reason.startswith("Nothing is known of a run of exactum")
-
-
 # ---- dead ------------------------------------------------------------------------------------
 
 

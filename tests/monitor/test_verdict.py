@@ -323,20 +323,6 @@ def test_fenced_while_somebody_runs_it() -> None:
     assert judged(story, is_alive=False).todo.startswith("Make sure that no other machine")
 
 
-def test_down_without_a_word() -> None:
-    story = at_work(30, lambda at_s: 0)
-    found = judged(story, is_alive=False)
-    assert (found.verdict, "without a word" in found.reason) == (Verdict.DOWN, True)
-    assert verdict(Story()) is Verdict.DOWN
-
-
-def test_stopped() -> None:
-    found = judged(Story().starts().epoch(0).ends())
-    assert found.reason == "It was stopped; nothing failed."
-    assert found.todo.endswith("just starting is seen here once its query begins.")
-    assert found.verdict is Verdict.DOWN
-
-
 def test_down_and_soon_up_again() -> None:
     story = Story().starts().epoch(0).dies().tell("ProcessRestarts", delay_s=12.0, disposition="")
     assert "starts it again in 10 s" in judged(story.after(2)).todo
