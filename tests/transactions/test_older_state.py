@@ -1,13 +1,12 @@
-"""What was decided before, and checkpoint, log and target that do not fit: an older copy, another log, another
-guarantee. Nobody takes what is decided for undecided, nor commits it behind later batches; and
-``exactum accept``: what a start refuses is said, asked, taken, and compared again from there.
+"""What was decided before, and checkpoint, log and target that do not fit: an older copy, another log. Nobody
+takes what is decided for undecided, nor commits it behind later batches (of another guarantee:
+``tests/operate``); and ``exactum accept``: what a start refuses is said, asked, taken, and compared again from there.
 """
 
 from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,14 +20,11 @@ from exactum.checkpoint.savepoint.restore import Identity, restore
 from exactum.errors import CheckpointRefused, HeuristicOutcome
 from exactum.ops import accept as accept_command
 from exactum.protocol.ends import Noted
-from exactum.protocol.sink import Guarantee, Sink
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised
 from tests.kit.query_record import on_file
-from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.transactions.operator import accept, invoke, listed, transactions, typed
 from tests.kit.verify.recorded_query import RecordedQuery, of_numbers
-from tests.sql.conftest import database
 
 
 @pytest.fixture
@@ -101,9 +97,7 @@ def test_another_decision_log(numbers: RecordedQuery, tmp_path: Path, batches: l
     assert written(tmp_path) == [f'{{"n":{n}}}\n' for n in batches]
 
 
-__all__ = ["database"]
 COLUMNS = (("id", "bigint"), ("name", "string"))
-WEAK = Guarantee.AT_LEAST_ONCE
 
 
 def tasks_of(batch_id: int) -> list[list[pa.RecordBatch]]:
@@ -112,31 +106,15 @@ def tasks_of(batch_id: int) -> list[list[pa.RecordBatch]]:
     return [[pa.record_batch({"id": pa.array([1], pa.int64()), "name": name})]]
 
 
-def query_of(folder: Path, sink: Callable[[], Sink]) -> RecordedQuery:
-    return RecordedQuery(folder / "checkpoint", {"out": (sink, COLUMNS, tasks_of)})
-
-
 def files(folder: Path) -> RecordedQuery:
-    return query_of(folder, lambda: FileSink(folder / "out", format="json"))
+    sink = lambda: FileSink(folder / "out", format="json")  # noqa: E731
+    return RecordedQuery(folder / "checkpoint", {"out": (sink, COLUMNS, tasks_of)})
 
 
 def batches_in(folder: Path) -> list[int]:
     """Which batches are visible, each as often as it is."""
     lines = [line for f in (folder / "out").glob("part-*") for line in f.read_text().splitlines()]
     return sorted(int(line.rpartition(" ")[2].rstrip('"}')) for line in lines)
-
-
-def test_newer_rows_are_not_replaced(database: SqlDatabase, tmp_path: Path) -> None:
-    """Of an upsert the old rows would stand for good."""
-    table = database.table("id bigint PRIMARY KEY, name varchar(80)")
-    sink = lambda: database.sink(table, mode="upsert", key="id")  # noqa: E731
-    query = query_of(tmp_path, sink)
-    query.run([0, 1], dies_after_decision=True)
-    query.run([1, 2], guarantee=WEAK)
-    query._sinks["out"] = (sink, COLUMNS, lambda batch_id: [])  # type: ignore[index]
-    query.run([3])
-    assert database.rows(f"SELECT name FROM {table}") == [("of batch 2",)]
-    assert query.staged() == []
 
 
 def test_something_that_leaves_no_record(tmp_path: Path) -> None:
