@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -22,13 +22,17 @@ from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, expected, tasks_of
 from tests.kit.transactions.given import given
-from tests.kit.transactions.operator import NO_SINKS, accept, listed, transactions, typed
+from tests.kit.transactions.operator import listed, transactions, typed
 from tests.kit.verify.recorded_query import RecordedQuery
 from tests.sql.conftest import database
 
 __all__ = ["database"]
 SINK = "out"
 TASKS, ROWS = 3, 4
+
+
+def query(folder: Path, sink: Callable[[], SqlSink], staging: Path | None = None) -> RecordedQuery:
+    return RecordedQuery(folder, {SINK: (sink, ID_AND_NAME, tasks_of)}, staging)
 
 
 class World:
@@ -44,48 +48,12 @@ class World:
         self.database, self.checkpoint = database, folder / "checkpoint"
         self.is_postgres = database.dialect.name == "PostgreSQL"
         self.table = database.table()
-
-        sink = lambda: database.sink(self.table)  # noqa: E731
-        self.query = RecordedQuery(self.checkpoint, {SINK: (sink, ID_AND_NAME, tasks_of)}, staging)
+        self.query = query(self.checkpoint, lambda: database.sink(self.table), staging)
         variable = "PGPASSWORD" if self.is_postgres else "MYSQL_PWD"
         patch.setenv(variable, database.server.password)
 
     def rows(self) -> list[tuple[int, str]]:
         return sorted(self.database.rows(f"SELECT id, name FROM {self.table}"))
-
-
-def test_without_sinks(
-    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is decided and for which sink is said by the log alone, and what to type; nothing is
-    settled, and nothing is called open or undecided.
-    """
-    world = World(database, tmp_path, monkeypatch)
-    world.query.run([0, 1], dies_after_decision=True)
-    at = ("--checkpoint", world.checkpoint)
-    found = listed(*at[1:], status=1, env=NO_SINKS)
-    assert {(t["sink"], t["state"], t["on_record"], t["batch_id"], t["rows"]) for t in found} == {
-        (SINK, "unknown", "COMMIT on record", 1, ROWS)
-    }
-    assert len(found) == TASKS
-    for command in (("list",), ("finish",), ("abort",)):
-        status = 1 if command == ("list",) else 2
-        told = " ".join(transactions(*command, *at, status=status, env=NO_SINKS).output.split())
-        typed = f"exactum transactions {command[0]} --checkpoint {world.checkpoint} --sinks "
-        assert typed + "FILE.py:NAME" in told.replace("main ", "exactum "), told
-        assert "'out'" in told and "undecided" not in told
-    finished = transactions("finish", *at, "--json", status=2, env=NO_SINKS).json
-    assert finished["batches"] == [{"batch_id": 1, "transactions": 0, "rows": 0, "left": TASKS}]
-    assert world.rows() == expected([0]) and len(world.query.staged()) == TASKS
-    assert "'out'" in accept(world.checkpoint, 1, status=2, env=NO_SINKS)
-    transactions("finish", *at, status=0)
-    assert world.rows() == expected([0, 1])
-    assert (
-        "'elsewhere'"
-        in transactions(
-            "list", *at, *given({"elsewhere": world.query.sinks()[SINK]}), status=2
-        ).output
-    )
 
 
 def test_a_database_without_a_trace_of_the_query_gets_nothing(
@@ -101,8 +69,7 @@ def test_a_database_without_a_trace_of_the_query_gets_nothing(
     try:
         database.run(f"CREATE TABLE elsewhere.{world.table} (id bigint, name varchar(50))")
         away = database.sink(f"elsewhere.{world.table}")
-        neighbour = RecordedQuery(tmp_path / "n", {SINK: (lambda: away, ID_AND_NAME, tasks_of)})
-        neighbour.run([0])  # makes the ledger
+        query(tmp_path / "n", lambda: away).run([0])  # makes the ledger
         other = given({SINK: away})
         arguments = ("--checkpoint", world.checkpoint)
         told = transactions("finish", *arguments, *other, status=2).output
@@ -201,10 +168,6 @@ def test_a_target_that_has_lost_batches_gets_no_later_one(
 SECRET = "w0rd-of-ours"
 
 
-def query(folder: Path, sink: SqlSink) -> RecordedQuery:
-    return RecordedQuery(folder / "checkpoint", {SINK: (lambda: sink, ID_AND_NAME, tasks_of)})
-
-
 @pytest.mark.postgres
 def test_a_table_that_the_search_path_finds(postgres: LocalPostgres, tmp_path: Path) -> None:
     """It is in a schema of its own. Commands looked in another, and said that nothing is open."""
@@ -213,7 +176,7 @@ def test_a_table_that_the_search_path_finds(postgres: LocalPostgres, tmp_path: P
         database.run("CREATE TABLE app.orders (id bigint, name text)")
         try:
             url = f"{database.url}?options=-csearch_path%3Dapp"
-            own = query(tmp_path, PostgresSink(url, table="orders"))
+            own = query(tmp_path / "c", lambda: PostgresSink(url, table="orders"))
             own.run([0, 1], dies_before_decision=True)
             found = listed(own.folder, status=1)
             assert [t["on_record"] for t in found] == ["nothing on record"] * TASKS
@@ -244,7 +207,7 @@ def test_no_secret_of_postgres_is_on_file(
             table=database.table(),
             connect={"sslmode": "prefer"},
         )
-        own = query(tmp_path, sink)
+        own = query(tmp_path / "c", lambda: sink)
         own.run([0], dies_before_decision=True)
         text = newest(own.folder).read_text()
         shown = transactions("list", "--checkpoint", own.folder, status=1).output
@@ -269,7 +232,7 @@ def test_no_secret_of_mysql_is_on_file(mariadb: LocalMariaDB, tmp_path: Path) ->
             table=database.table(),
             connect={"ssl_disabled": True},
         )
-        own = query(tmp_path, sink)
+        own = query(tmp_path / "c", lambda: sink)
         own.run([0, 1], dies_before_decision=True)
         text = newest(own.folder).read_text()
         shown = transactions("list", "--checkpoint", own.folder, status=1).output

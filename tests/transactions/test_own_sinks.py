@@ -17,8 +17,8 @@ from exactum.storage.folder import Folder
 from tests.kit.custom.noted_target import Target
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.transactions.given import given
-from tests.kit.transactions.operator import listed, transactions
-from tests.kit.verify.recorded_query import RecordedQuery
+from tests.kit.transactions.operator import NO_SINKS, accept, listed, transactions
+from tests.kit.verify.recorded_query import RecordedQuery, of_numbers
 
 
 class Everything(JsonFolderSink):
@@ -62,6 +62,24 @@ def test_some_of_them_and_all(tmp_path: Path) -> None:
     assert states(1) == {"files": "committed", "json-folder": "unknown", "ahead": "committed"}
     query.run([1, 2])
     assert states(0) == {}
+
+
+def test_none_of_them(tmp_path: Path) -> None:
+    """Nothing is settled, and nothing is called open or undecided; what to type is said. (What
+    ``list`` says: ``tests/ops/test_output.py``.)
+    """
+    query = of_numbers(tmp_path)
+    query.run([0, 1], dies_after_decision=True)
+    at = ("--checkpoint", query.folder)
+    for command in ("finish", "abort"):
+        told = " ".join(transactions(command, *at, status=2, env=NO_SINKS).output.split())
+        typed = f"transactions {command} --checkpoint {query.folder} --sinks FILE.py:NAME"
+        assert typed in told and "'files'" in told and "undecided" not in told, told
+    finished = transactions("finish", *at, "--json", status=2, env=NO_SINKS).json
+    assert finished["batches"] == [{"batch_id": 1, "transactions": 0, "rows": 0, "left": 1}]
+    assert "'files'" in accept(query.folder, 1, status=2, env=NO_SINKS)
+    assert len(listed(query.folder, status=1)) == 1
+    transactions("finish", *at, status=0)
 
 
 def test_a_target_that_lists_what_is_settled(tmp_path: Path) -> None:
