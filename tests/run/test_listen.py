@@ -86,37 +86,17 @@ def test_no_port_is_free(tmp_path: Path, taken: list[int]) -> None:
     assert run.log.count("nothing is served") == 1
 
 
-@pytest.mark.deep
-def test_the_next_port_is_taken_and_readers_that_hang_are_left(
-    tmp_path: Path, taken: list[int]
+def test_the_next_port_is_taken_and_without_the_extra(
+    tmp_path: Path, taken: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Spark's UI does; what is asked for answers, what is not there is said, and browsers that
-    never read keep nobody from ending.
-    """
-    with (
-        command(tmp_path, SCRIPT, "--listen", f"localhost:{taken[-2]}") as run,
-        ExitStack() as browsers,
-    ):
-        base = base_url(run)
-        assert int(base.rsplit(":", 1)[1]) > taken[-1]
-        run.until(lambda: get(f"{base}/readyz") == (200, "ready\n"), "it is ready")
-        assert get(f"{base}/livez") == (200, "lives\n")
-        assert 'exactum_up{query="quiet"} 1.0' in get(f"{base}/metrics")[1]
-        assert get(f"{base}/elsewhere")[0] == 404
-        port = int(base.rsplit(":", 1)[1])
-        for _ in range(20):
-            browsers.enter_context(socket.create_connection(("localhost", port)))
-        end(tmp_path, run)
-
-
-def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """/metrics says what to install; the probes need nothing."""
+    """As Spark's UI does. /metrics says what to install; the probes need nothing."""
     missing = tmp_path / "missing"
     missing.mkdir()
     (missing / "prometheus_client.py").write_text("raise ImportError('not here')")
     monkeypatch.setenv("PYTHONPATH", str(missing), prepend=":")
-    with command(tmp_path, SCRIPT, "--listen", "0") as run:
+    with command(tmp_path, SCRIPT, "--listen", f"localhost:{taken[-2]}") as run:
         base = base_url(run)
+        assert int(base.rsplit(":", 1)[1]) > taken[-1]
         status, text = get(f"{base}/metrics")
         assert status == 501
         assert "pip install 'exactum[metrics]'" in text
@@ -125,10 +105,14 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_beyond_this_machine_it_warns(tmp_path: Path) -> None:
-    """There is no login: whoever listens elsewhere is told."""
-    with command(tmp_path, SCRIPT, "--listen", "0.0.0.0:0") as run:
-        base_url(run)
+    """There is no login: whoever listens elsewhere is told. Browsers that never read keep nobody
+    from ending.
+    """
+    with command(tmp_path, SCRIPT, "--listen", "0.0.0.0:0") as run, ExitStack() as browsers:
+        port = int(base_url(run).rsplit(":", 1)[1])
         run.says("it has no login")
+        for _ in range(20):
+            browsers.enter_context(socket.create_connection(("localhost", port)))
         end(tmp_path, run)
 
 
