@@ -8,14 +8,13 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from exactum.checkpoint.layout import HISTORY
-from exactum.local import LocalKafka
 from exactum.monitor import history, job_history
 from exactum.monitor.fact import Fact
 from exactum.monitor.history import LETTERS_MAX, HistoryOutlet, HistoryWriter
@@ -27,7 +26,8 @@ from exactum.storage.folder import Folder
 from tests.kit.monitor.facts import QUERY, WHEN_MS, Story, history_files, read_facts
 from tests.kit.monitor.made_checkpoint import Checkpoint, ago
 from tests.kit.small_disk import small_disk
-from tests.kit.source.source_stream import Stream, Topics
+from tests.kit.spark.query import Query
+from tests.kit.spark.torn_stream import configured
 from tests.kit.waiting import await_true
 
 
@@ -185,56 +185,39 @@ def test_a_full_disk(disk: Path, tmp_path: Path) -> None:
 
 
 def test_a_query_and_its_history(
-    spark: SparkSession,
-    kafka: LocalKafka,
-    topic: Callable[..., str],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What happened stands beside the checkpoint. A query whose history cannot be written goes on
     all the same, and one that was told not to keep any leaves none.
     """
-    topics, name = Topics(kafka), topic("history", partitions=1)
-    topics.give(name, 5, partitions=1)
+    kept, barred, silent = (Query(spark, tmp_path / name) for name in ("kept", "barred", "silent"))
 
-    def stream(folder: str) -> Stream:
-        (tmp_path / folder).mkdir()
-        return Stream(spark, kafka, tmp_path / folder)
+    def runs(query: Query) -> None:
+        query.give(*range(5))
+        assert query.run(query.exactly_once()) is None
+        RECORDER.flush()
+        assert query.values() == [*range(5)]
 
-    kept = stream("kept")
-    assert kept.run(kept.read(name)) is None
+    runs(kept)
     read = lambda: read_facts(kept.checkpoint)  # noqa: E731
     await_true(lambda: any(one.name == "RunEnded" for one in read()), "its end is told")
     facts = read()
     (query_id,) = {one.query_id for one in facts}
     assert query_id == json.loads((kept.checkpoint / "metadata").read_text())["id"]
-    told = {"RunStarted", "EpochCompleted", "RunEnded"}
-    assert [one.name for one in facts if one.name in told] == [
-        "RunStarted",
-        "EpochCompleted",
-        "RunEnded",
-    ]
+    told = ["RunStarted", "EpochCompleted", "RunEnded"]
+    assert [one.name for one in facts if one.name in told] == told
     begun = next(one for one in facts if one.name == "RunStarted")
     assert (begun.fields["ends"], begun.fields["trigger_ms"]) == (True, 0)
 
-    barred = stream("barred")
     (barred.checkpoint / HISTORY).parent.mkdir(parents=True)
     (barred.checkpoint / HISTORY).write_text("a file, where the folder should be")
     with caplog.at_level(logging.WARNING, "exactum"):
-        assert barred.run(barred.read(name)) is None
-        RECORDER.flush()
-    assert len(barred.rows()) == 5
+        runs(barred)
     assert "The queries go on; what it would have shown is missing." in caplog.text
 
-    silent = stream("silent")
-    spark.conf.set("spark.exactum.history.enabled", "false")
-    try:
-        assert silent.run(silent.read(name)) is None
-    finally:
-        spark.conf.unset("spark.exactum.history.enabled")
-    RECORDER.flush()
+    with configured(spark, {"spark.exactum.history.enabled": "false"}):
+        runs(silent)
     assert not (silent.checkpoint / HISTORY).exists()
-    assert len(silent.rows()) == 5
 
 
 # ---- it is followed --------------------------------------------------------------------------

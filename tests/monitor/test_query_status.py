@@ -14,11 +14,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-import exactum
 from exactum.checkpoint.run_file import outliving
 from exactum.monitor.job import read_job
 from exactum.monitor.verdict import Verdict, judge
 from exactum.storage.folder import Folder
+from tests.kit.spark.query import Query
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.slow
@@ -32,11 +32,9 @@ def test_an_end_is_never_taken_for_a_death(spark: SparkSession, tmp_path: Path, 
     """How it ended is written down before the run lets go of its file. Of a query that ends by
     itself, a stop is no end of its own.
     """
-    (tmp_path / "in").mkdir()
-    for name in range(20 if way == "is stopped halfway" else 2):
-        (tmp_path / "in" / f"{name}.txt").write_text("x\n")
-    checkpoint = tmp_path / "checkpoint"
-    once = exactum.exactly_once(exactum.FileSink(tmp_path / "out", format="json"))
+    files = Query(spark, tmp_path)
+    files.give(1, batches=20 if way == "is stopped halfway" else 2)
+    checkpoint, once = files.checkpoint, files.exactly_once()
     write = once.for_each_batch(checkpoint=checkpoint)
 
     def code(frame: DataFrame, batch_id: int) -> None:
@@ -48,11 +46,8 @@ def test_an_end_is_never_taken_for_a_death(spark: SparkSession, tmp_path: Path, 
         await_true(lambda: not query.isActive, "it was stopped")
 
     def run(**trigger: Any) -> Any:
-        read = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
-        lines = read.writeStream.trigger(**trigger)
-        if way not in ("fails", "is stopped behind a batch"):
-            return once.start(lines, checkpoint=checkpoint)
-        return lines.foreachBatch(code).option("checkpointLocation", str(checkpoint)).start()
+        by_code = way in ("fails", "is stopped behind a batch")
+        return files.start(code if by_code else once, **trigger)
 
     if way == "is stopped while it waits":
         query = run(processingTime="0 seconds")
