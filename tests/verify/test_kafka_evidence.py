@@ -7,13 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
-from exactum import KafkaSink
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.kafka.evidence import evidence_of
 from exactum.kafka.requests import BrokerRequests
@@ -21,55 +18,30 @@ from exactum.kafka.transaction import KafkaTransaction
 from exactum.local import LocalKafka
 from exactum.monitor.decisions import read_promises
 from exactum.protocol.decision_log import PermitLog
-from exactum.protocol.inspection import Evidence, Finding, Inspector, Promise
-from tests.kit.kafka.transactions import read_all
+from exactum.protocol.inspection import Evidence, Finding, Promise
+from tests.contract.targets import Kafka
+from tests.kit.kafka.broker import Broker
 from tests.kit.transactions.operator import accept
 from tests.kit.verify.recorded_query import RecordedQuery
-from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = pytest.mark.broker
 
-ROWS = 6
-"""Of one task; there are two."""
-
-
-def tasks(batch_id: int) -> list[list[pa.RecordBatch]]:
-    return [
-        [
-            pa.record_batch(
-                {
-                    "key": [f"{batch_id}/{task}/{i}" for i in range(ROWS)],
-                    "value": [f"value {i}" for i in range(ROWS)],
-                }
-            )
-        ]
-        for task in range(2)
-    ]
+ROWS = 4
+"""Of one task; there are three."""
+BATCH = 3 * ROWS
+SINK = "kafka:out"
 
 
 class World:
-    """A query into a topic of four partitions, and what verifying says of it."""
+    """A query into a topic, and what verifying says of it."""
 
-    def __init__(self, kafka: LocalKafka, topic: str, folder: Path) -> None:
-        self.servers, self.topic = kafka.bootstrap_servers, topic
-        self.query = RecordedQuery(
-            folder,
-            {
-                "kafka:out": (
-                    lambda: KafkaSink(topic, bootstrap_servers=self.servers),
-                    (("key", "string"), ("value", "string")),
-                    tasks,
-                )
-            },
-        )
+    def __init__(self, folder: Path, target: Kafka) -> None:
+        self.target, self.broker = target, Broker(target.kafka)
+        self.query = RecordedQuery(folder, {SINK: (target.sink, target.columns, target.tasks)})
         self.place = QueryPlace.of(folder)
 
-    def inspector(self) -> Inspector:
-        sink = KafkaSink(self.topic, bootstrap_servers=self.servers)
-        return sink.inspector(self.query.query_id, "kafka:out")
-
     def look(self, first: int = 0, last: int = 100) -> list[Evidence]:
-        requests = BrokerRequests(self.servers, (), "a test")
+        requests = BrokerRequests(self.broker.servers, (), "a test")
         try:
             readings: list[Sequence[Promise]] = []
 
@@ -77,7 +49,7 @@ class World:
                 readings.append(read_promises(self.place, None, None).each)
                 return readings[-1]
 
-            found = evidence_of("kafka:out", requests, read, first, last)
+            found = evidence_of(SINK, requests, read, first, last)
             assert len(readings) == 2
             return found
         finally:
@@ -86,7 +58,7 @@ class World:
 
 @pytest.fixture
 def world(kafka: LocalKafka, topic: Callable[..., str], tmp_path: Path) -> World:
-    return World(kafka, topic("out"), tmp_path / "checkpoint")
+    return World(tmp_path / "checkpoint", Kafka(tmp_path, kafka, topic))
 
 
 def findings(evidence: list[Evidence]) -> list[str]:
@@ -97,9 +69,7 @@ def undo_first(world: World) -> None:
     """Of the transactions of batch 1, which is decided."""
     with closing(world.place.open_log()) as log:
         (prepared, *_) = log.read(1)[-1].prepared
-    name = KafkaTransaction.of(prepared).transactional_id
-    producer = Producer({"bootstrap.servers": world.servers, "transactional.id": name})
-    producer.init_transactions(WAIT_MAX_S)
+    world.broker.initialised(KafkaTransaction.of(prepared).transactional_id)
 
 
 def test_an_aborted_transaction_is_missing_until_it_is_salvaged(world: World) -> None:
@@ -107,11 +77,11 @@ def test_an_aborted_transaction_is_missing_until_it_is_salvaged(world: World) ->
     world.query.run([0, 1], dies_after_decision=True)
     undo_first(world)
     last = world.look()[-1]
-    assert (last.text, last.found) == (f"missing {2 * ROWS - last.found}", last.found)
+    assert (last.text, last.found) == (f"missing {BATCH - last.found}", last.found)
     assert "aborted" in last.why
     world.query.run([1, 2])  # under a record that supersedes
     assert findings(world.look()) == ["exact"] * 3
-    assert [e.found for e in world.look(1, 1)] == [2 * ROWS]
+    assert [e.found for e in world.look(1, 1)] == [BATCH]
 
 
 def test_a_batch_that_was_given_up_in_this_sink(world: World) -> None:
@@ -120,20 +90,22 @@ def test_a_batch_that_was_given_up_in_this_sink(world: World) -> None:
     """
     world.query.run([0, 1], dies_after_decision=True)
     undo_first(world)
-    with closing(world.place.open_log()) as log, closing(world.inspector()) as inspector:
+    sink: Any = world.target.sink()
+    inspector = sink.inspector(world.query.query_id, SINK)
+    with closing(world.place.open_log()) as log, closing(inspector):
         permits = PermitLog(log)
         record = permits.read(1)[-1]
         inspector.participant().commit(permits.permit(record), record.prepared[1:])
-    accept(world.query.folder, 1, "--without", "kafka:out")
+    accept(world.query.folder, 1, "--without", SINK)
     world.query.run([1, 2])
     evidence = world.look()
     assert [(each.text, each.found) for each in evidence] == [
-        ("exact", 2 * ROWS),
+        ("exact", BATCH),
         ("exact", 0),
-        ("exact", 2 * ROWS),
+        ("exact", BATCH),
     ]
     assert "are visible" in evidence[1].why
-    assert len(read_all(world.servers, world.topic)) == 5 * ROWS
+    assert len(world.target.rows()) == BATCH + 2 * ROWS + BATCH
 
 
 def test_what_no_record_names_is_extra(world: World) -> None:
@@ -146,25 +118,21 @@ def test_what_no_record_names_is_extra(world: World) -> None:
         if "commit" in path.read_text()
     ]
     record.unlink()
-    assert findings(world.look()) == ["exact", f"extra {2 * ROWS}"]
+    assert findings(world.look()) == ["exact", f"extra {BATCH}"]
 
 
 def test_what_retention_took_is_unknowable(world: World) -> None:
     """Never missing: nobody can tell any more. A topic that is no more is missing all."""
     world.query.run([0, 1])
-    ends = offsets(world, 0)
-    admin = AdminClient({"bootstrap.servers": world.servers})
-    cells = [TopicPartition(world.topic, index, end) for (_, index), end in ends.items()]
-    for future in admin.delete_records(cells).values():
-        future.result(WAIT_MAX_S)
+    for (topic, index), end in offsets(world, 0).items():
+        world.broker.delete_before(topic, index, end)
     first, second = world.look()
     assert (first.finding, first.found) == (Finding.UNKNOWABLE, None)
     assert "retention" in first.why
     assert second.finding is Finding.EXACT
-    for future in admin.delete_topics([world.topic]).values():
-        future.result(WAIT_MAX_S)
+    world.broker.kafka.delete_topic(world.target.topic)
     gone = world.look()
-    assert findings(gone) == [f"missing {2 * ROWS}"] * 2
+    assert findings(gone) == [f"missing {BATCH}"] * 2
     assert "is no more" in gone[0].why
 
 
