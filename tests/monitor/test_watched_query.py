@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from exactum.local import LocalKafka
-from tests.conftest import TopicFactory
 from tests.kit.crash import oracle
 from tests.kit.dashboard.browser import chromium, tab
 from tests.kit.kafka.broker import Broker
@@ -67,9 +65,9 @@ def watching(folder: Path, run: Command) -> Iterator[Prometheus]:
 
 
 @pytest.fixture
-def fed(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> Fed:
-    numbers, out = topic("numbers", partitions=2), topic("out", partitions=2)
-    return Fed(kafka, tmp_path, numbers, out, topic("dead", partitions=1))
+def fed(broker: Broker, tmp_path: Path) -> Fed:
+    source, out = oracle.Input(broker.topic("numbers", partitions=2)), broker.topic("out", 2)
+    return Fed(broker.servers, tmp_path, source, [out], broker.topic("dead", 1))
 
 
 STATELESS = {"exactum_state_rows", "exactum_state_bytes", "exactum_watermark_lag_seconds"}
@@ -88,14 +86,14 @@ def check_dashboard(prometheus: Prometheus) -> None:
 
 @pytest.mark.slow
 @pytest.mark.deep
-def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed) -> None:
+def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed, broker: Broker) -> None:
     """Quiet while all is well; each trouble has its alert, which ends when the trouble does. The page
     follows without being loaded again, and outlives the driver. What came out is exact.
     """
     options = ["--restart-attempts", "5", "--restart-delay", "5 s", "--restart-delay-max", "5 s"]
     with (
         chromium() as browser,
-        fed.run(options) as run,
+        fed.watched(options) as run,
         watching(fed.folder, run) as prometheus,
     ):
         base, seen = base_url(run), tab(browser)
@@ -111,14 +109,14 @@ def test_a_query_that_is_held_back_frozen_and_killed(fed: Fed) -> None:
             loads = seen.loads
             check_dashboard(prometheus)
             prometheus.until_quiet()
-            Broker(fed.kafka).produce(fed.source, "no number")
+            broker.produce(fed.source.topic, "no number")
             prometheus.until_firing("ExactumDeadLetters")
             assert any("watched" in text for text in prometheus.texts())
             letters = "put into the dead letters"
             seen.until(lambda: letters in seen.page.inner_text("main"), "dead letters")
 
-            foreign, row = f"foreign-{fed.source}", b'{"n": -1}'
-            upstream = Broker(fed.kafka).transaction(foreign, fed.source, row, row)
+            foreign, row = f"foreign-{fed.source.topic}", b'{"n": -1}'
+            upstream = broker.transaction(foreign, fed.source.topic, row, row)
             prometheus.until_firing("ExactumUpstreamHeld")
             seen.until(lambda: seen.badge() == "HELD UPSTREAM", "held upstream")
             assert f"id {foreign}" in seen.page.inner_text("main")
@@ -177,5 +175,5 @@ def come_out(fed: Fed, run: Command) -> list[int]:
 
 
 def came_out(fed: Fed) -> list[int]:
-    seen = oracle.read_all(fed.kafka.bootstrap_servers, [fed.target])
+    seen = oracle.read_all(fed.bootstrap_servers, fed.outputs)
     return sorted(int(one.value or -1) for one in seen)

@@ -1,4 +1,4 @@
-"""A topic of numbers that grows, and a supervised query over it (``watched_application``)."""
+"""A topic of numbers that grows, and a supervised query over it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from exactum.local import LocalKafka
 from tests.kit.kafka.broker import producer_to
-from tests.kit.run.run_command import Command
+from tests.kit.run.run_command import Command, World
 from tests.kit.waiting import WAIT_MAX_S
 
-APPLICATION = Path(__file__).with_name("watched_application.py")
 SERVES = re.compile(r"(http://\S+:\d+)/ serves")
 FED_EVERY_S = 0.2
 
@@ -28,27 +25,21 @@ def base_url(run: Command) -> str:
 
 
 @dataclass
-class Fed:
-    """A topic of numbers that grows, and the query over it."""
+class Fed(World):
+    """A topic of numbers that grows, and the query over it; bad ones go to the topic ``dead``."""
 
-    kafka: LocalKafka
-    folder: Path
-    source: str
-    target: str
     dead: str
     sent: int = 0
 
-    def run(self, options: Sequence[str]) -> Command:
+    def watched(self, options: Sequence[str]) -> Command:
+        """The query ``watched``, which ``exactum run`` serves."""
         play = {
-            "bootstrap_servers": self.kafka.bootstrap_servers,
-            "source": self.source,
-            "target": self.target,
             "dead": self.dead,
-            "checkpoint": str(self.folder / "checkpoint"),
             "freeze": str(self.folder / "freeze"),
+            "max_offsets": 1000,
+            "sink": {"transaction_timeout_ms": 24_000},
         }
-        options = ["--listen", "0", *options]
-        return Command(self.folder / "run", APPLICATION, options, [json.dumps(play)])
+        return self.run("run", ["--listen", "0", *options], query="watched", drain=False, **play)
 
     def freeze(self) -> None:
         """The driver stops itself at its next decision."""
@@ -58,11 +49,11 @@ class Fed:
     def growing(self) -> Iterator[None]:
         """A number comes every 200 ms."""
         over = threading.Event()
-        producer = producer_to(self.kafka.bootstrap_servers)
+        producer = producer_to(self.bootstrap_servers)
 
         def feed() -> None:
             while not over.wait(FED_EVERY_S):
-                producer.produce(self.source, json.dumps({"n": self.sent}))
+                producer.produce(self.source.topic, json.dumps({"n": self.sent}))
                 self.sent += 1
 
         thread = threading.Thread(target=feed)

@@ -3,7 +3,9 @@ keeps running.
 
 Its one argument is a JSON object. ``death`` is a file that may say how one life is to die, the first
 that finds it: ``{"event": "EpochDecided", "nth": 1}``. With ``noticed``, a file, it writes down which
-queries it sees by all of Spark's means, and waits for the end of any.
+queries it sees by all of Spark's means, and waits for the end of any. With ``dead``, a topic, its
+records are JSON numbers, and bad ones go there. Where the file ``freeze`` exists when a micro-batch
+is decided, the driver stops itself there (SIGSTOP), once the supervisor has heard of the decision.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ death = planned(Path(play["death"]))
 from pyspark.sql import SparkSession  # noqa: E402
 
 import exactum  # noqa: E402  (a life may end before)
+from exactum.spark.source import lag  # noqa: E402
 
 seen = 0
 
@@ -47,6 +51,10 @@ def on_event(event: exactum.events.Event) -> None:
         if seen == death["nth"]:
             # The driver alone: its JVM and its workers are the supervisor's to find.
             os.kill(os.getpid(), signal.SIGKILL)
+    if name == "EpochDecided" and "freeze" in play and Path(play["freeze"]).exists():
+        Path(play["freeze"]).unlink()
+        time.sleep(1.0)  # what was told goes out by a thread of its own
+        os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def notice(how: str, names: list[str | None]) -> None:
@@ -85,28 +93,34 @@ else:
     spark = exactum.local_session("run", **play["session"])
 if "noticed" in play:
     listen(spark)
+brokers = {"bootstrap_servers": play["bootstrap_servers"]}
 exact = exactum.exactly_once(
-    exactum.KafkaSink(play["target"], bootstrap_servers=play["bootstrap_servers"]),
+    exactum.KafkaSink(play["target"], **brokers, **play.get("sink", {})),
+    dead_letters=exactum.KafkaSink(play["dead"], **brokers) if "dead" in play else None,
     on_event=on_event,
 )
-writer = (
-    exactum.read_kafka(
-        spark,
-        play["source"],
-        bootstrap_servers=play["bootstrap_servers"],
-        start="earliest",
-        maxOffsetsPerTrigger=play.get("max_offsets", 60),
+rows = exactum.read_kafka(
+    spark,
+    play["source"],
+    **brokers,
+    start="earliest",
+    maxOffsetsPerTrigger=play.get("max_offsets", 60),
+)
+if "dead" in play:
+    lag.STALL_AFTER_S = 2.0
+    rows = exactum.decode(rows, value=exactum.Json("n long"), on_error="dead_letter").selectExpr(
+        "key", "CAST(value.n AS STRING) AS value"
     )
+else:
     # Not upper(): its first use in a JVM builds tables for all of Unicode, a second of CPU for each
     # life.
-    .selectExpr(
+    rows = rows.selectExpr(
         "CAST(key AS STRING) AS key", "concat('N', substring(CAST(value AS STRING), 2)) AS value"
     )
-    .writeStream.trigger(
-        **({"availableNow": True} if play["drain"] else {"processingTime": "0 seconds"})
-    )
+writer = rows.writeStream.trigger(
+    **({"availableNow": True} if play["drain"] else {"processingTime": "0 seconds"})
 )
-query = exact.start(writer, checkpoint=play["checkpoint"], name="shout")
+query = exact.start(writer, checkpoint=play["checkpoint"], name=play["query"])
 if "noticed" in play:
     notice("active", [each.name for each in spark.streams.active])
     spark.streams.awaitAnyTermination()

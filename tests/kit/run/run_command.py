@@ -111,6 +111,7 @@ class World(Topics):
             "events": str(self.folder / "events"),
             "death": str(self.folder / "death"),
             "drain": True,
+            "query": "shout",
             "session": SESSION,
             **play,
         }
