@@ -174,20 +174,3 @@ def schedules(
     for _ in range(runs):
         setup = rng.choice(setups) if setups else draw_setup(rng)
         yield draw(rng, setup, incarnations=rng.choice((1, 2, 2, 3)), steps_max=steps_max)
-
-
-def wander(
-    seed: int,
-    runs: int,
-    setups: Sequence[Setup] = (),
-    system: System | None = None,
-    steps_max: int = 12,
-) -> Iterator[SimulationReport]:
-    """The outcomes of ``schedules``.
-
-    Raises:
-        Violation: a promise was broken.
-    """
-    return (
-        checked(play(schedule, system)) for schedule in schedules(seed, runs, setups, steps_max)
-    )

@@ -1,12 +1,10 @@
-"""Kill and compare, on jobs that start fast and of which it is known what they do."""
+"""Kill and compare, on jobs that start fast and of which it is known what they do. (A job that doubles:
+tests/docs/test_testing_your_job.py. Rows that ``read=`` gives: tests/targets/test_orders_to_three.py.)
+"""
 
 from __future__ import annotations
 
-import itertools
-import re
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +20,6 @@ from tests.kit.errors import raised
 from tests.kit.waiting import WAIT_MAX_S
 
 JOB = ROOT / "tests" / "kit" / "testing" / "plain_job.py"
-MOMENTS = [KillMoment.BATCH, KillMoment.DONE, KillMoment.RANDOM]
-"""What a test without an output topic waits for."""
-LATE_SEED = next(
-    seed
-    for seed in itertools.count()
-    if any(
-        kill.moment is KillMoment.BATCH and kill.sighting > 1 and 0.4 < kill.part < 0.8
-        for kill in plan_kills(4, seed, MOMENTS)
-    )
-)
-"""Its plan has a kill late in a micro-batch, after one from which it is known what one takes. The
-plain job spends nearly all of it between output and position.
-"""
 RECORDS = [(f"k{number % 10}", f"order {number}") for number in range(1_200)]
 
 Tested = Callable[..., CrashVerdict]
@@ -64,15 +49,6 @@ def refused(tested: Tested, mode: str, **options: Any) -> CrashVerdict:
         tested(mode, **options)
     print(caught.value)
     return caught.value.verdict
-
-
-@pytest.mark.deep
-def test_a_job_that_keeps_its_position_late_doubles(tested: Tested) -> None:
-    verdict = refused(tested, "late")
-    assert verdict.difference.doubled
-    assert not (verdict.difference.lost or verdict.difference.altered)
-    assert re.search(r"\('k\d', 'order \d+'\) is there [23] times, not 1", str(verdict))
-    assert len(verdict.kills) == 4
 
 
 @pytest.mark.deep
@@ -110,28 +86,6 @@ def test_a_job_that_alters(tested: Tested, monkeypatch: pytest.MonkeyPatch) -> N
     assert verdict.difference.altered
     assert not verdict.difference.lost
     assert verdict.seed == 77
-
-
-@pytest.mark.deep
-def test_rows_of_a_table(tested: Tested) -> None:
-    """``read`` gives what is there, and no topic is made for the output."""
-
-    def database(run: CrashRun) -> sqlite3.Connection:
-        return sqlite3.connect(Path(run.checkpoint).parent / "table.db")
-
-    def environment(run: CrashRun) -> dict[str, str]:
-        with closing(database(run)) as made:
-            made.execute(f"CREATE TABLE {run.output} (key TEXT, value TEXT)")
-        return {}
-
-    def read(run: CrashRun) -> list[tuple[str, str]]:
-        with closing(database(run)) as made:
-            rows = made.execute(f"SELECT CAST(key AS TEXT), CAST(value AS TEXT) FROM {run.output}")
-            return rows.fetchall()
-
-    verdict = refused(tested, "table", read=read, environment=environment, seed=LATE_SEED)
-    assert verdict.difference.doubled
-    assert not (verdict.difference.lost or verdict.difference.unexpected)
 
 
 def test_a_job_that_fails_by_itself_is_no_verdict(tested: Tested) -> None:
@@ -177,7 +131,7 @@ def test_a_missing_script_is_refused(kafka: LocalKafka, tmp_path: Path) -> None:
 
 def test_a_seed_gives_the_same_kills() -> None:
     """And the moments take turns."""
-    moments = [KillMoment.OUTPUT, *MOMENTS]
+    moments = [KillMoment.OUTPUT, KillMoment.BATCH, KillMoment.DONE, KillMoment.RANDOM]
     assert plan_kills(7, 3, moments) == plan_kills(7, 3, moments)
     assert plan_kills(7, 3, moments) != plan_kills(7, 4, moments)
     assert len(plan_kills(7, 3, moments)) == 7

@@ -1,8 +1,9 @@
-"""The coordinator under every interleaving, and proof that the simulation can fail."""
+"""The coordinator under every interleaving, and proof that the simulation can fail. (Random schedules:
+tests/model.)
+"""
 
 from __future__ import annotations
 
-import random
 import re
 import time
 
@@ -10,7 +11,7 @@ import pytest
 
 from model.broken import BROKEN, Broken
 from model.schedule import Schedule, Setup
-from model.simulation import Violation, explore, outcomes, replay, wander
+from model.simulation import Violation, explore, outcomes, replay
 
 pytestmark = pytest.mark.slow
 
@@ -57,18 +58,6 @@ def test_every_schedule_of_a_pattern_keeps_the_promise(
     runs = sum(1 for _ in explore(setup, pattern, stride=stride))
     print(f"{pattern} on {setup}: {runs} schedules, {runs / (time.perf_counter() - began_s):.0f}/s")
     assert runs > 50
-
-
-@pytest.mark.deep
-def test_random_schedules_keep_the_promise() -> None:
-    """Up to three incarnations, finishers, deaths, lost replies, timeouts and late tasks; the
-    seed is printed.
-    """
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
-    began_s = time.perf_counter()
-    runs = sum(1 for _ in wander(seed, 1_500))
-    print(f"{runs} schedules, {runs / (time.perf_counter() - began_s):.0f}/s")
 
 
 def test_a_schedule_replays_the_same_run() -> None:

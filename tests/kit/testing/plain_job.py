@@ -7,7 +7,6 @@ Arguments: MODE BROKERS INPUT OUTPUT CHECKPOINT. MODE says when the position is 
     early    before the output: at most once
     exact    in one transaction with the output; it ends when it has read everything
     altered  late, and the values count the batches of this life
-    table    late, into the table OUTPUT of the SQLite file beside the checkpoint
     silent   late, and it writes nothing
     fails    it ends with an error
     ends     it ends at once, as if there were nothing to do
@@ -16,7 +15,6 @@ Arguments: MODE BROKERS INPUT OUTPUT CHECKPOINT. MODE says when the position is 
 from __future__ import annotations
 
 import json
-import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -102,11 +100,7 @@ def with_positions(mode: str, brokers: str, source: str, output: str, checkpoint
         if mode == "early":
             keep(checkpoint / "commits", done, "v1\n{}")
             time.sleep(PAUSE_S)
-        if mode == "table":
-            with sqlite3.connect(checkpoint.parent / "table.db") as database:
-                rows = [(m.key(), m.value()) for m in messages]
-                database.executemany(f"INSERT INTO {output} VALUES (?, ?)", rows)
-        elif mode != "silent":
+        if mode != "silent":
             write(mode, producer, output, done - first, messages)
         if mode != "early":
             time.sleep(PAUSE_S)
