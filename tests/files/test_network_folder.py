@@ -8,6 +8,7 @@ before it; fsync reports what a write could not: I/O, no space, no quota.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -17,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from exactum.durable import create_whole
 from exactum.errors import Disposition, ExactumError, OutcomeUnknown
 from exactum.files.slot_log import LOG_ID, SlotLog
 from exactum.storage.folder import Folder
@@ -132,38 +132,19 @@ def test_a_wrong_answer_at_every_step_of_a_decision(memory: Path, fault: str) ->
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_file_that_is_made_once_is_there_or_an_error_says_so(memory: Path, fault: str) -> None:
-    """``create_whole`` says False only where somebody else has made the file; what it says was
-    made is there, whole.
-    """
+    """It is another one's only where somebody else has made it; what was made is there, whole."""
+    folder = Folder(memory)
     for at in range(1, 10):
-        path = memory / f"{at}.json"
+        name, made = f"{at}.json", None
         with pytest.MonkeyPatch.context() as patched:
             struck = answering(patched, fault, at)
-            try:
-                made = create_whole(path, b"content")
-            except OSError:
-                made = None
+            with contextlib.suppress(ExactumError):
+                made = folder.create_if_absent(name, b"content")
         if not struck():
             break
         assert made is not False, struck()
-        assert made is None or path.read_bytes() == b"content", struck()
-    assert create_whole(path, b"other") is False
-
-
-def test_a_file_that_was_made_and_reported_as_there_is_no_success(
-    memory: Path, monkeypatch: Any
-) -> None:
-    """The temporary file is refused as there already: nothing was made, and nobody is told
-    otherwise.
-    """
-
-    def there(path: str | Path, content: bytes) -> None:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-
-    monkeypatch.setattr("exactum.durable.write_durably", there)
-    with pytest.raises(OSError, match="File exists"):
-        create_whole(memory / "file", b"content")
-    assert not (memory / "file").exists()
+        assert made is None or folder.read(name) == b"content", struck()
+    assert folder.create_if_absent(name, b"other") is False
 
 
 def test_a_listing_that_lags_behind_decides_nothing(

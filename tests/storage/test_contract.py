@@ -337,14 +337,6 @@ def test_a_place_that_can_be_no_folder_is_a_setting(tmp_path: Path, place: str) 
             call()
 
 
-def test_whoever_does_not_see_the_place_makes_none(tmp_path: Path) -> None:
-    """A task on a machine where the shared folder is not mounted."""
-    storage = Folder(tmp_path / "place")
-    with pytest.raises(FileNotFoundError):
-        storage.create("staged/0")
-    assert not (tmp_path / "place").exists()
-
-
 def test_what_has_its_name_is_durable_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

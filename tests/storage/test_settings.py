@@ -1,4 +1,6 @@
-"""Hadoop's settings for object stores, in obstore's words."""
+"""Hadoop's settings for object stores, in obstore's words. (A store that is reached by them:
+tests/spark/test_staging_store.py.)
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,6 @@ from exactum.errors import SettingRefused
 from exactum.storage.objects import ObjectStore
 from exactum.storage.settings import lacks_credentials, store_settings
 from tests.kit.errors import raised
-from tests.kit.files.s3_server import s3_server
 
 KEYS = {"fs.s3a.access.key": "a", "fs.s3a.secret.key": "b"}
 TAKEN = {"access_key_id": "a", "secret_access_key": "b"}
@@ -79,20 +80,6 @@ def test_what_is_given_as_store_counts() -> None:
         "region": "x",
         "client_options": {"timeout": "5s", "user_agent": "me"},
     }
-
-
-def test_a_store_is_reached_by_them() -> None:
-    with s3_server("kept") as server:
-        hadoop = {
-            "spark.hadoop.fs.s3a.endpoint": server.settings["endpoint"],
-            "spark.hadoop.fs.s3a.endpoint.region": "x",
-            "spark.hadoop.fs.s3a.access.key": "a",
-            "spark.hadoop.fs.s3a.secret.key": "b",
-        }
-        storage = ObjectStore.of("s3://bucket/place", hadoop=hadoop)
-        storage.put("x", b"1")
-        assert storage.read("x") == b"1"
-        assert server.objects == {"place/x": b"1"}
 
 
 @pytest.mark.parametrize(
