@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -27,7 +29,6 @@ from exactum.storage.folder import Folder
 from exactum.storage.objects import ObjectStore
 from exactum.storage.storage import UNFINISHED, Storage
 from tests.kit.errors import raised
-from tests.kit.files.azure_server import azure_server
 from tests.kit.files.s3_server import s3_server
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -367,23 +368,31 @@ def test_what_has_its_name_is_durable_with_it(
 
 
 def test_a_copy_that_is_answered_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source stays until the target has its bytes, whoever asks for the copy."""
-    with azure_server(copies_take_s=0.4) as server:
-        storage = storage_at("az://files/place", server.settings)
-        for name in ("a", "b"):
-            with storage.create(name) as file:
-                file.write(name.encode() * 5_000)
-                file.finish()
-        moves = [("a", "to/a"), ("b", "to/b")]
-        with ThreadPoolExecutor(2) as drivers:
-            asked = [drivers.submit(storage.move_if_absent, moves) for _ in range(2)]
-            assert [each.result() for each in asked] == [[True, True]] * 2
-        assert server.objects == {"place/to/a": b"a" * 5_000, "place/to/b": b"b" * 5_000}
-        server.copies_take_s = WAIT_MAX_S
-        monkeypatch.setattr(objects, "COPY_PAUSES_S", (0.1,))
-        with storage.create("c") as file:
-            file.write(b"c")
-            file.finish()
-        with raised(Unavailable, "to/c"):
-            storage.move_if_absent([("c", "to/c")])
-        assert server.objects["place/c"] == b"c"
+    """As Azure's may be (Copy Blob: 202, ``x-ms-copy-status: pending``): an empty object stands there
+    until then, and a source that is gone by then fails the copy. The source stays until the target
+    has its bytes, whoever asks for the copy.
+    """
+    takes_s, real = [0.4], obstore.copy
+
+    def copy(store: Any, source: str, target: str, *, overwrite: bool) -> None:
+        assert not overwrite
+        obstore.put(store, target, b"", mode="create")
+        copying = threading.Timer(takes_s[0], real, (store, source, target))
+        copying.daemon = True
+        copying.start()
+
+    monkeypatch.setattr(obstore, "copy", copy)
+    storage = storage_at("memory://files/place", MemoryStore())
+    for name in ("a", "b", "c"):
+        storage.put(name, name.encode() * 5_000)
+    moves = [("a", "to/a"), ("b", "to/b")]
+    with ThreadPoolExecutor(2) as drivers:
+        asked = [drivers.submit(storage.move_if_absent, moves) for _ in range(2)]
+        assert [each.result() for each in asked] == [[True, True]] * 2
+    assert everything(storage) == {"c": 5_000, "to/a": 5_000, "to/b": 5_000}
+    assert [storage.read(target) for _, target in moves] == [b"a" * 5_000, b"b" * 5_000]
+    takes_s[0] = WAIT_MAX_S
+    monkeypatch.setattr(objects, "COPY_PAUSES_S", (0.1,))
+    with raised(Unavailable, "to/c"):
+        storage.move_if_absent([("c", "to/c")])
+    assert storage.read("c") == b"c" * 5_000
