@@ -83,32 +83,26 @@ def test_other_methods_that_answer_are_not_taken_for_a_success(method: str) -> N
         ("invoke", later, "(coroutine)"),
         ("pre_commit", lambda: True, "'exactum."),
         ("pre_commit", later, "(coroutine)"),
+        # Not an empty listing; names as bytes would match nothing, and what is open would stay open.
+        ("list_transactions", lambda: None, "None (NoneType)"),
+        ("list_transactions", lambda: ["exactum.a.name"], "'exactum.a.name' (str)"),
+        (
+            "list_transactions",
+            lambda: [(b"exactum.a.name", "a")],
+            "(b'exactum.a.name', 'a') (tuple)",
+        ),
     ],
 )
-def test_in_a_task_an_answer_of_another_kind_stops_before_the_decision(
+def test_an_answer_of_another_kind_stops_before_the_decision(
     method: str, answer: Callable[[], Any], text: str
 ) -> None:
-    """What commit would be given, or what nobody wrote, is seen while nothing is decided."""
-    with raised(CodeFailed, "SINK_ANSWER", f"{method}()", text):
-        prepare(opened(**{method: answer}))
-
-
-@pytest.mark.parametrize(
-    ("listing", "text"),
-    [
-        (lambda: None, "None (NoneType)"),
-        (lambda: ["exactum.a.name"], "'exactum.a.name' (str)"),
-        (lambda: [(b"exactum.a.name", "a")], "(b'exactum.a.name', 'a') (tuple)"),
-    ],
-)
-def test_a_listing_that_is_none_is_not_taken_for_an_empty_one(
-    listing: Callable[[], Any], text: str
-) -> None:
-    """Names as bytes would match nothing, and what is open would stay open. No new start mends
-    it.
+    """What commit would be given, or what nobody wrote, is seen while nothing is decided. No new
+    start mends it.
     """
-    with raised(CodeFailed, "SINK_ANSWER", "list_transactions()", text):
-        opened(list_transactions=listing).participant.list_open()
+    one = opened(**{method: answer})
+    with raised(CodeFailed, "SINK_ANSWER", f"{method}()", text):
+        one.participant.list_open()
+        prepare(one)
 
 
 def test_under_weaker_guarantees_as_well() -> None:

@@ -85,11 +85,15 @@ def test_a_full_disk_aborts_the_epoch_and_is_cleaned_up(disk: Path, format_: str
 
 
 def test_a_disk_that_becomes_read_only(disk: Path) -> None:
-    """No restart mends it: the refusal says so; with the right to write again all goes on."""
+    """No restart mends it: the refusal says so, at a start before an hour of computing; with the
+    right to write again all goes on.
+    """
     opened = OpenedSink(FileSink(disk))
     opened.write(rows(0, 0))
     remount(disk, "ro")
     try:
+        with pytest.raises(SettingRefused, match="Read-only file system"):
+            OpenedSink(FileSink(disk / "new"))
         task = opened.writer(1)
         with pytest.raises(SettingRefused, match=r"could not be written: .*Read-only"):
             finish(task, rows(1, 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Sink
 from tests.kit.files.epochs_in_files import expected, ids_in, rows
 from tests.kit.opened_sink import OpenedSink
-from tests.kit.small_disk import small_disk
 
 
 @pytest.mark.parametrize(
@@ -111,18 +109,6 @@ def test_dead_letters_fit_parquet_and_json_and_not_csv() -> None:
         sink.check_columns(sink.dead_letter_columns)
     with pytest.raises(FrameRefused, match="binary"):
         FileSink("/tmp/x", format="csv").check_columns(DEAD_LETTER_COLUMNS)
-
-
-@pytest.fixture
-def read_only(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "read-only", "ro,size=1m") as place:
-        yield place
-
-
-def test_a_folder_that_cannot_be_written_is_refused_at_the_start(read_only: Path) -> None:
-    """Not after an hour of computing."""
-    with pytest.raises(SettingRefused, match=r"Read-only file system"):
-        OpenedSink(FileSink(read_only))
 
 
 def test_paths_are_made_absolute_on_the_driver(

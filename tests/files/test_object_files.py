@@ -1,27 +1,19 @@
-"""Files in object stores: the same promises as in a folder, over obstore's stores in memory and
-on disk.
-"""
+"""Files in object stores: the same promises as in a folder, over obstore's store in memory."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import obstore
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from obstore.store import LocalStore, MemoryStore
+from obstore.store import MemoryStore
 
 from exactum.errors import EpochAborted, SettingRefused, Unavailable
 from exactum.files.sink import FileSink
-from tests.kit.files.epochs_in_files import (
-    expected,
-    ids_in,
-    rows,
-)
+from tests.kit.files.epochs_in_files import expected, rows
 from tests.kit.nth_call import at_call
 from tests.kit.opened_sink import OpenedSink
 
@@ -50,20 +42,6 @@ def ids_of_objects(store: Any) -> list[int]:
     """Every id that stands, by pyarrow."""
     content = (bytes(obstore.get(store, n).bytes()) for n in visible(store))
     return sorted(i for c in content for i in pq.read_table(io.BytesIO(c))["id"].to_pylist())
-
-
-def test_objects_on_a_disk_are_what_any_reader_lists(tmp_path: Path) -> None:
-    """DuckDB and pyarrow read the prefix with its partitions; special characters stay what they
-    are.
-    """
-    batch = pa.record_batch({"id": pa.array(range(3), pa.int64()), "k": ["a/b%c", "x y", None]})
-    OpenedSink(sink(LocalStore(tmp_path), partition_by="k")).write(batch)
-    assert ids_in(tmp_path) == [0, 1, 2]
-    assert sorted(p.name for p in tmp_path.iterdir() if p.name[0] != ".") == [
-        "k=__HIVE_DEFAULT_PARTITION__",
-        "k=a%2Fb%25c",
-        "k=x y",
-    ]
 
 
 @pytest.mark.parametrize("effect", ["before", "after"])

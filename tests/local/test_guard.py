@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
 from exactum.ops.processes import members
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.python import python
+from tests.kit.waiting import await_true
 
 OWNER = """
 import os, subprocess, sys
@@ -35,30 +34,22 @@ os._exit(0)
 
 def owner(*arguments: str) -> int:
     """Run one that starts a session of two processes and dies; return the session."""
-    command = [sys.executable, "-c", OWNER, *arguments]
-    ran = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_MAX_S, check=True
-    )
-    return int(ran.stdout)
+    return int(python(OWNER, *arguments).stdout)
 
 
-@pytest.mark.parametrize(("what", "left"), [("process", 1), ("group", 0)])
-def test_what_is_guarded_dies_with_its_owner(what: str, left: int) -> None:
-    session = owner(what, "kept")
+@pytest.mark.parametrize(
+    ("what", "watch", "left"),
+    [("process", "kept", 1), ("group", "kept", 0), ("process", "ended", 2), ("group", "ended", 2)],
+)
+def test_what_is_guarded_dies_with_its_owner(what: str, watch: str, left: int) -> None:
+    """A watch that has ended kills nobody."""
+    session = owner(what, watch)
     try:
-        await_true(lambda: session not in members(session), "the leader dies")
+        if watch == "ended":
+            time.sleep(0.3)
+        else:
+            await_true(lambda: session not in members(session), "the leader dies")
         await_true(lambda: len(members(session)) == left, f"{left} of them are left")
-    finally:
-        for pid in members(session):
-            os.kill(pid, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("what", ["process", "group"])
-def test_an_ended_watch_kills_nobody(what: str) -> None:
-    session = owner(what, "ended")
-    try:
-        time.sleep(0.3)
-        assert len(members(session)) == 2
     finally:
         for pid in members(session):
             os.kill(pid, signal.SIGKILL)

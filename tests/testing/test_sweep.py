@@ -18,30 +18,9 @@ class Port:
         """Nothing."""
 
 
-def struck() -> list[int]:
-    """The calls of a scenario at which a crash struck."""
+def struck(*faults: Fault) -> list[int]:
+    """The calls of a scenario at which they struck, one kind after the other."""
     calls = []
-
-    def scenario(plan: FaultPlan) -> None:
-        port = faulty(Port(), plan)
-        try:
-            for _ in range(CALLS):
-                port.call()
-        except Crash:
-            calls.append(plan.at)
-
-    assert sweep(scenario, [Fault.CRASH_BEFORE]) == CALLS + 1
-    return calls
-
-
-def test_every_call() -> None:
-    assert struck() == list(range(1, CALLS + 1))
-
-
-def test_every_third_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each kind of fault from another one: together they strike every call."""
-    monkeypatch.setenv(EVERY_VARIABLE, "3")
-    calls: list[int] = []
 
     def scenario(plan: FaultPlan) -> None:
         port = faulty(Port(), plan)
@@ -51,12 +30,23 @@ def test_every_third_call(monkeypatch: pytest.MonkeyPatch) -> None:
         if plan.hit:
             calls.append(plan.at)
 
-    sweep(scenario, list(Fault)[:3])
-    assert calls == [call for first in (1, 2, 3) for call in range(first, CALLS + 1, 3)]
+    assert sweep(scenario, faults) == len(faults) * (CALLS + 1)
+    return calls
+
+
+def test_every_call() -> None:
+    assert struck(Fault.CRASH_BEFORE) == list(range(1, CALLS + 1))
+
+
+def test_every_third_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kind of fault from another one: together they strike every call."""
+    monkeypatch.setenv(EVERY_VARIABLE, "3")
+    found = struck(*list(Fault)[:3])
+    assert found == [call for first in (1, 2, 3) for call in range(first, CALLS + 1, 3)]
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "1.5", "many", ""])
 def test_another_value_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(EVERY_VARIABLE, given)
     with raised(SettingRefused, "TESTING_ARGUMENT", EVERY_VARIABLE, repr(given)):
-        struck()
+        struck(Fault.CRASH_BEFORE)
