@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from exactum import TransactionName, TransactionScope
 from exactum.errors import HeuristicOutcome
 from exactum.protocol.sink import Sink
 from exactum.testing import SinkContract, TwoPhaseCommitContract
-from tests.kit.custom.custom_rows import batches, empty, published
+from tests.contract.targets import TwoPhase
+from tests.contract.test_sink import OverTarget
 
 pytestmark = pytest.mark.slow
 
@@ -161,23 +162,14 @@ BROKEN = [
 
 
 def contract(of: type[SinkContract], broken: type[JsonFolderSink], folder: Path) -> Any:
-    class Over(of):  # type: ignore[misc, valid-type]
-        visible_within_s = 0.0
-
-        def make_sink(self) -> Sink:
+    class Broken(TwoPhase):
+        def sink(self) -> Sink:
             return broken(folder)
 
-        def visible_rows(self) -> Iterable[object]:
-            return published(folder)
-
-        def batches(self) -> Sequence[Any]:
-            return batches()
-
-        def reset(self) -> None:
-            empty(folder)
-
-        def leftovers(self) -> Sequence[object]:
-            return list(folder.glob(".temporary/*"))
+    class Over(OverTarget, of):  # type: ignore[misc, valid-type]
+        visible_within_s = 0.0
+        columns = Broken.columns
+        target = Broken(folder)
 
     return Over()
 

@@ -26,8 +26,3 @@ def published(folder: Path) -> list[object]:
     """What a plain reader of a folder of JSON lines sees, as tuples."""
     lines = [line for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
     return [tuple(json.loads(line).values()) for line in lines]
-
-
-def empty(folder: Path) -> None:
-    for file in folder.glob("**/*.jsonl"):
-        file.unlink()
