@@ -7,7 +7,6 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -22,9 +21,9 @@ from exactum.checkpoint import layout
 from tests.kit.docs.code import blocks, fences
 from tests.kit.docs.commands import NAMED, TEMPLATE, complaint, pages, typed_lines, unknown
 from tests.kit.docs.steps import steps
-from tests.kit.environment import ROOT, environment
+from tests.kit.environment import ROOT
 from tests.kit.packaging.metadata import extras, named_extras
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.python import ran
 
 DOCS = ROOT / "docs"
 PAGES = [*pages(), *sorted((ROOT / "bench" / "results").glob("*.md"))]
@@ -167,16 +166,9 @@ def faults(folder: Path, programs: list[list[str]]) -> list[str]:
             if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "exactum":
                 if not is_there(f"exactum.{node.attr}"):
                     found.append(f"{file.name}: there is no exactum.{node.attr}")
-    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml")]
-    said = subprocess.run(
-        [*command, *map(str, sorted(folder.glob("*.py")))],
-        cwd=ROOT,
-        env=environment(MYPYPATH=str(ROOT / "src")),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_MAX_S,
-        check=False,
-    )
+    command = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml"]
+    command += sorted(folder.glob("*.py"))
+    said = ran(command, status=None, cwd=ROOT, MYPYPATH=str(ROOT / "src"))
     assert said.returncode in (0, 1), said.stdout + said.stderr
     wrong = re.compile(rf"(page_\d+\.py.*)\[({'|'.join(TYPES)})\]$", re.M)
     found += [line for line, _ in wrong.findall(said.stdout)]

@@ -1,9 +1,10 @@
-"""Code that a test runs in a Python of its own."""
+"""Programs that a test runs in a process of their own, to their end."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ from tests.kit.environment import environment
 from tests.kit.waiting import WAIT_MAX_S
 
 
-def python(
-    code: str, *arguments: Any, status: int = 0, cwd: Path | None = None, **env: str
+def ran(
+    command: Iterable[Any], *, status: int | None = 0, cwd: Path | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """What it said, once it has ended with this status."""
+    """What it said, once it has ended with this status; None: with any."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        [*map(str, command)],
         env=environment(**env),
         cwd=cwd,
         capture_output=True,
@@ -24,5 +25,10 @@ def python(
         timeout=WAIT_MAX_S,
         check=False,
     )
-    assert done.returncode == status, done.stderr[-4000:]
+    assert status in (None, done.returncode), done.stdout[-4000:] + done.stderr[-4000:]
     return done
+
+
+def python(code: str, *arguments: Any, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Of code; ``how``: as ``ran`` takes it."""
+    return ran([sys.executable, "-c", code, *arguments], **how)

@@ -4,7 +4,6 @@ hadolint, and the same script in all of it. ``make kubernetes`` runs them.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import yaml
 from exactum.ops.run.values import duration
 from exactum.spark.run.termination import SETTING, TIMEOUT_S
 from tests.kit.environment import ROOT
+from tests.kit.python import ran
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 MANIFESTS = {
@@ -40,10 +40,8 @@ def test_what_breaks_a_schema_is_seen() -> None:
 
 def test_the_image_keeps_to_the_rules_of_its_linter() -> None:
     program = Path(sys.executable).with_name("hadolint")
-    done = subprocess.run(
-        [program, "--no-color", FOLDER / "Dockerfile"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = ran([program, "--no-color", FOLDER / "Dockerfile"])
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def pods() -> list[dict[str, Any]]:

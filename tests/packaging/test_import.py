@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from exactum import packages
-from tests.kit.environment import ROOT, environment, python_path
+from tests.kit.environment import ROOT, python_path
 from tests.kit.packaging.metadata import extras
-from tests.kit.python import python
+from tests.kit.python import python, ran
 
 WITHOUT = "import sys; sys.modules['pyspark'] = None; "
 
@@ -61,13 +61,7 @@ def test_a_file_in_the_way_of_a_package_is_named(name: str, tmp_path: Path) -> N
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
     script.write_text("import exactum\nexactum.KafkaSink\nexactum.exactly_once\n")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(),
-    )
+    done = ran([sys.executable, script], status=1)
     package = name.removesuffix("/__init__.py").removesuffix(".py")
     assert last_line(done) == (
         f"ImportError: {tmp_path / name} is imported instead of the package {package}, which "

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import email
 import email.message
-import os
 import re
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -15,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.environment import ROOT
+from tests.kit.python import ran
 
 BYTES_MAX = 1_500_000
 """1.3 MB at version 0.1.0. It goes to every executor of a cluster with ``--py-files``."""
@@ -28,13 +27,8 @@ HOME = "https://example.org/somebody/exactum"
 
 
 def built(folder: Path, kind: str = "wheel", **settings: str) -> Path:
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)],
-        cwd=ROOT,
-        env=os.environ | settings,
-        check=True,
-        capture_output=True,
-    )
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", folder]
+    ran(command, cwd=ROOT, **settings)
     (made,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
     return made
 
@@ -80,9 +74,7 @@ def test_an_index_takes_what_is_built(tmp_path: Path) -> None:
     what the wheel is made of, and the pages.
     """
     made = [built(tmp_path, kind, EXACTUM_HOME=HOME) for kind in ("wheel", "sdist")]
-    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, made)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = ran([sys.executable, "-m", "twine", "check", "--strict", *made])
     assert done.stdout.count("PASSED") == 2
     with tarfile.open(made[1]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

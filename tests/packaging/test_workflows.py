@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.kit.environment import ROOT
+from tests.kit.python import ran
 from tests.smoke.matrix import PAGE, ROWS, Outcome, kept, page, table
 
 WORKFLOWS = {path.name: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
@@ -18,9 +18,7 @@ def test_each_workflow_is_sound() -> None:
     in a shell. (CI has actionlint as well.)
     """
     program = Path(sys.executable).with_name("zizmor")
-    command = [str(program), "--offline", "--no-progress", str(ROOT / ".github" / "workflows")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    ran([program, "--offline", "--no-progress", ROOT / ".github" / "workflows"])
 
 
 def test_ci_runs_the_one_script() -> None:

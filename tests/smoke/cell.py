@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from tests.kit.environment import environment
 from tests.kit.process_tree import ProcessTree
+from tests.kit.python import ran
 from tests.kit.waiting import await_true
 
 BATCHES, ROWS, KEYS = 5, 60, 7
@@ -100,15 +101,7 @@ class Cell:
 
     def command(self, *words: str, **variables: str) -> str:
         """Of exactum, in a process of its own; what it said."""
-        done = subprocess.run(
-            [sys.executable, "-m", "exactum.ops.cli", *words],
-            env=environment(**variables),
-            capture_output=True,
-            text=True,
-            timeout=LIFE_TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = ran([sys.executable, "-m", "exactum.ops.cli", *words], **variables)
         return done.stdout + done.stderr
 
     def logged(self, log: str) -> int:

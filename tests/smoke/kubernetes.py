@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -35,6 +34,7 @@ from tests.kit.environment import ROOT, environment
 from tests.kit.kubernetes import binaries
 from tests.kit.kubernetes.control_plane import TOKEN, Api, ControlPlane
 from tests.kit.kubernetes.kubelet import Image, Kubelet, Pod
+from tests.kit.python import ran
 from tests.kit.standalone.machines import JVM_OPTIONS, SPARK_HOME
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -200,15 +200,7 @@ def submit(world: World, number: int) -> str:
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
     command += ["local:///app/orders.py"]
-    done = subprocess.run(
-        command,
-        env=environment(SPARK_CONF_DIR=str(world.folder / "conf")),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"spark-submit ended with {done.returncode}:\n{done.stderr[-4000:]}")
+    ran(command, SPARK_CONF_DIR=str(world.folder / "conf"))
     return name
 
 

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
-from tests.kit.environment import environment, python_path
+from tests.kit.environment import python_path
 from tests.kit.packaging.metadata import metadata
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.python import ran
 
 
 def pytest_of_a_user(folder: Path, *arguments: str) -> str:
     """What pytest prints in this folder, where it finds exactum's fixtures."""
     path = f"{_entry_point(folder / 'installed')}:{python_path()}"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
-        cwd=folder,
-        env=environment(PYTHONPATH=path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=WAIT_MAX_S,
-        check=False,
-    )
-    return done.stdout
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    done = ran(command, status=None, cwd=folder, PYTHONPATH=path)
+    return done.stdout + done.stderr
 
 
 def _entry_point(folder: Path) -> Path:
