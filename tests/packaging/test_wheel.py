@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.environment import ROOT
+from tests.kit.packaging.metadata import built
 from tests.kit.python import ran
 
 BYTES_MAX = 1_500_000
@@ -24,13 +25,6 @@ SUFFIXES = {
     ".gz",  # the classes of a class archive
 }
 HOME = "https://example.org/somebody/exactum"
-
-
-def built(folder: Path, kind: str = "wheel", **settings: str) -> Path:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", folder]
-    ran(command, cwd=ROOT, **settings)
-    (made,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
-    return made
 
 
 def metadata_of(wheel: Path) -> email.message.Message:

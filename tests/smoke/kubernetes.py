@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from confluent_kafka import Producer
 
 from exactum.local import LocalKafka, columnar_kafka_jar, spark_kafka_jars
 from exactum.protocol.model import Decision, DecisionRecord
 from tests.kit.crash import oracle
 from tests.kit.environment import ROOT, environment
+from tests.kit.kafka.broker import producer_to
 from tests.kit.kubernetes import binaries
 from tests.kit.kubernetes.control_plane import TOKEN, Api, ControlPlane
 from tests.kit.kubernetes.kubelet import Image, Kubelet, Pod
@@ -91,13 +91,7 @@ class World:
 
     def produce(self) -> None:
         """Orders, until nobody wants more."""
-        producer = Producer(
-            {
-                "bootstrap.servers": self.kafka.bootstrap_servers,
-                "log_level": 0,
-                "enable.idempotence": True,
-            }
-        )
+        producer = producer_to(self.kafka.bootstrap_servers, {"log_level": 0})
         while not self.produces.wait(STEP_S):
             for _ in range(RECORDS_PER_STEP):
                 number = len(self.sent)

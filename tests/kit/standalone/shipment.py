@@ -6,35 +6,20 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import sysconfig
 import venv
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.kit.environment import ROOT
+from tests.kit.packaging.metadata import built
 from tests.kit.waiting import WAIT_MAX_S
 
 EXECUTORS_NEED = ("confluent_kafka", "pyarrow", "numpy")
 
 
 def shipped_file(folder: Path) -> Path:
-    """Build the wheel and name it .zip, for Spark puts no .whl on the executors' path."""
-    options = (
-        "--disable-pip-version-check",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        folder,
-    )
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", *options, ROOT],
-        check=True,
-        timeout=WAIT_MAX_S,
-        cwd=folder,
-    )
-    (wheel,) = folder.glob("exactum-*.whl")
+    """The wheel, named .zip, for Spark puts no .whl on the executors' path."""
+    wheel = built(folder)
     return wheel.rename(wheel.with_suffix(".zip"))
 
 

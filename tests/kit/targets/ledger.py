@@ -15,10 +15,11 @@ from typing import Any
 
 import duckdb
 import psycopg
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 from deltalake import DeltaTable
 
 from tests.kit.crash import oracle
+from tests.kit.kafka.broker import producer_to
 from tests.kit.lake.iceberg import Lake
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
@@ -47,9 +48,7 @@ class Transfers:
 
     def produce(self, bootstrap_servers: str, count: int, timeout_s: float = WAIT_MAX_S) -> None:
         chance = random.Random(self.seed + self.count)
-        producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 0}
-        )
+        producer = producer_to(bootstrap_servers, {"log_level": 0})
         for number in range(self.count, self.count + count):
             source, target = chance.sample(ACCOUNTS, 2)
             amount = chance.randint(1, 10_000)
