@@ -18,11 +18,10 @@ from exactum.checkpoint.query_place import QueryPlace
 from exactum.local import LocalKafka
 from tests.conftest import TopicFactory
 from tests.kit.docs.code import blocks
-from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.program import ran, replaced
 from tests.kit.environment import ROOT
 from tests.kit.kafka.broker import producer_to
-from tests.kit.kafka.transactions import read_all
+from tests.kit.kafka.transactions import keys_and_values, read_all
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.transactions.given import given
 from tests.kit.transactions.operator import accept, typed

@@ -32,9 +32,9 @@ from exactum.local import LocalKafka
 from exactum.ops.cli import main as exactum_command
 from exactum.testing.faults import EVERY_VARIABLE
 from tests.conftest import TopicFactory
-from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.program import call, on_its_way
 from tests.kit.environment import ROOT
+from tests.kit.kafka.transactions import keys_and_values
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.serving import serving
 from tests.kit.spark.commit_log import forget_last_batch

@@ -22,13 +22,14 @@ import exactum
 from exactum.local import LocalKafka
 from tests.conftest import TopicFactory
 from tests.kit.docs.code import blocks
-from tests.kit.docs.onlooker import keys_and_values
-from tests.kit.docs.posted import posted
 from tests.kit.docs.program import ran, replaced
 from tests.kit.environment import ROOT
 from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.transactions import keys_and_values
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
+from tests.kit.serving import serving
+from tests.kit.targets.api import Api
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "settings_put_back")]
 
@@ -202,10 +203,10 @@ def test_iceberg(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None
 
 
 def test_own_target(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None:
-    with posted() as (address, received):
-        names = {"http://localhost:8080/orders": f"{address}/orders"}
+    with serving(Api()) as api:
+        names = {"http://localhost:8080/orders": f"{api.url}/orders"}
         run("own-target.md", kafka, topic, tmp_path, names)
-    ((key, body),) = received
+    ((key, body),) = api.received
     assert key
     assert [(row["id"], row["customer"], Decimal(row["amount"])) for row in body] == ROWS
 

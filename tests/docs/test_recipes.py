@@ -21,8 +21,9 @@ from traces import EpochTraces
 import exactum
 from exactum.events import Event, Listener
 from exactum.local import LocalKafka
-from tests.kit.docs.posted import posted
 from tests.kit.kafka.broker import Broker
+from tests.kit.serving import serving
+from tests.kit.targets.api import Api
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 AWAY = "http://127.0.0.1:9"
@@ -74,14 +75,16 @@ def test_what_they_are_told(
         }
         return Lineage(client, "shop", outputs)
 
-    with posted() as (url, received):
+    with serving(Api()) as receiver:
         for name, fails in (("copying", False), ("failing", True)):
             traces = EpochTraces(provider.get_tracer("shop"))
-            run(name, traces, lineage(url), lineage(AWAY), fails=fails)
+            run(name, traces, lineage(receiver.url), lineage(AWAY), fails=fails)
         ends = {"COMPLETE", "FAIL"}  # of a query that ends well, a moment after it has ended
-        await_true(lambda: ends <= {event["eventType"] for _, event in received}, "both ends")
+        await_true(
+            lambda: ends <= {event["eventType"] for _, event in receiver.received}, "both ends"
+        )
     check_traces(exporter.get_finished_spans(), out)
-    check_lineage([event for _, event in received], servers, source, out, tmp_path)
+    check_lineage([event for _, event in receiver.received], servers, source, out, tmp_path)
 
 
 def check_traces(spans: Any, out: str) -> None:

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from exactum.local.broker import choose_ports
 from tests.kit.docs.newcomer import Newcomer
-from tests.kit.docs.onlooker import keys_and_values
 from tests.kit.docs.steps import PageStep, steps
 from tests.kit.environment import ROOT
+from tests.kit.kafka.transactions import keys_and_values
 
 PAGE = ROOT / "docs" / "quickstart.md"
 LASTING = ("make servers", "make run")

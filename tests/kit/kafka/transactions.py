@@ -153,6 +153,11 @@ def read_all(
         consumer.close()
 
 
+def keys_and_values(servers: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """Every record that a read_committed reader sees, to the ends of all partitions."""
+    return [(record.key, record.value) for record in read_all(servers, topic)]
+
+
 def wait_for_rest(
     servers: str, partitions: Sequence[TopicPartition], login: Mapping[str, str] = NOBODY
 ) -> None:

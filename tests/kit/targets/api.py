@@ -1,11 +1,10 @@
-"""A target without transactions: an HTTP server that keeps every row it is sent. And the sink that
-sends them.
+"""A target without transactions: an HTTP server that keeps all that it is sent. And the sink that
+sends rows.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 import urllib.request
 from typing import Any
 
@@ -29,18 +28,22 @@ class ApiSink(WriteAheadSink):
 
 
 class Api(HttpServer):
-    """``rows`` in the order in which they came, ``keys`` likewise; a key that comes twice is not
-    looked at.
+    """``received``: the key and the JSON of each request, in the order in which they came; a key that
+    comes twice is not looked at.
     """
 
     def __init__(self) -> None:
         super().__init__(self._answered)
-        self.rows: list[dict[str, Any]] = []
-        self.keys: list[str] = []
-        self._lock = threading.Lock()
+        self.received: list[tuple[str | None, Any]] = []
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for _, body in self.received for row in body]
+
+    @property
+    def keys(self) -> list[str | None]:
+        return [key for key, _ in self.received]
 
     def _answered(self, asked: Asked) -> Answer:
-        with self._lock:
-            self.rows += json.loads(asked.body)
-            self.keys.append(asked.headers["Idempotency-Key"])
-        return 200, {}, b""
+        self.received.append((asked.headers["Idempotency-Key"], json.loads(asked.body)))
+        return 201, {}, b""
