@@ -27,7 +27,6 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from test_sqlite_sink import TestSqliteSink as ContractOfSqliteSink
 
-import exactum
 from exactum.local import LocalKafka
 from exactum.ops.cli import main as exactum_command
 from exactum.testing.faults import EVERY_VARIABLE
@@ -38,6 +37,7 @@ from tests.kit.kafka.transactions import keys_and_values
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.serving import serving
 from tests.kit.spark.commit_log import forget_last_batch
+from tests.kit.spark.query import Query
 from tests.kit.spark.torn_stream import of_format_2
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -184,17 +184,12 @@ def test_savepoint_and_rescale(
 
 def test_a_staged_sink(spark: SparkSession, tmp_path: Path) -> None:
     """A run, and another one after a death between the sink's commit and Spark's."""
-    target, checkpoint = tmp_path / "target.db", tmp_path / "checkpoint"
+    query, target = Query(spark, tmp_path), tmp_path / "target.db"
     spark.sparkContext.addPyFile(str(sqlite_sink.__file__))
-    (tmp_path / "in").mkdir()
-    rows = "".join(json.dumps({"v": number}) + "\n" for number in range(100))
-    (tmp_path / "in" / "0.json").write_text(rows)
+    query.give(*range(100))
     for _ in range(2):
-        frame = spark.readStream.schema("v long").json(str(tmp_path / "in"))
-        once = exactum.exactly_once(sqlite_sink.SqliteSink(str(target)))
-        writer = frame.writeStream.trigger(availableNow=True)
-        once.start(writer, checkpoint=checkpoint).awaitTermination()
-        forget_last_batch(checkpoint)
+        assert query.run(query.exactly_once(sqlite_sink.SqliteSink(str(target)))) is None
+        query.forget_last_commit()
     with sqlite3.connect(target) as database:
         found = [json.loads(text)["v"] for (text,) in database.execute("SELECT row FROM target")]
         assert sorted(found) == list(range(100))

@@ -29,6 +29,7 @@ from tests.kit.kafka.transactions import keys_and_values
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.serving import serving
+from tests.kit.spark.files import InputFiles, stream_of
 from tests.kit.targets.api import Api
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark", "settings_put_back")]
@@ -220,11 +221,9 @@ def test_control(
     """
     limits, out = topic("limits", partitions=1), topic("suspicious", partitions=1)
     Broker(kafka).produce(limits, json.dumps({"max": 10}), key="a")
-    (tmp_path / "in").mkdir()
-    payments = [{"account": "a", "amount": 9}, {"account": "a", "amount": 11}]
-    text = "".join(json.dumps(one) + "\n" for one in [*payments, {"account": "b", "amount": 999}])
-    (tmp_path / "in" / "0.json").write_text(text)
-    frame = spark.readStream.schema("account string, amount int").json(str(tmp_path / "in"))
+    files = InputFiles(tmp_path / "in")
+    files.give({"account": who, "amount": n} for who, n in (("a", 9), ("a", 11), ("b", 999)))
+    frame = stream_of(spark, files.folder, "account string, amount int")
     (program,) = blocks(ROOT / "docs" / "control.md")
     ours = {
         "localhost:9092": kafka.bootstrap_servers,

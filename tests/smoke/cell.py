@@ -8,7 +8,6 @@ read by Kafka's and Python's own means, in a process without exactum's sinks.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any, TypeVar
 from tests.kit.environment import environment
 from tests.kit.process_tree import ProcessTree
 from tests.kit.python import ran
+from tests.kit.spark.files import InputFiles
 from tests.kit.waiting import await_true
 
 BATCHES, ROWS, KEYS = 5, 60, 7
@@ -73,7 +73,7 @@ class Cell:
         self.checkpoint, self.out = folder / "checkpoint", folder / "out"
         self.given = {"folder": str(folder), "checkpoint": str(self.checkpoint), **given}
         self._lives = 0
-        (folder / "in").mkdir(parents=True)
+        self._input = InputFiles(folder / "in")
 
     def begin(self, frame: str = "plain", **spec: Any) -> Life:
         self._lives += 1
@@ -94,10 +94,7 @@ class Cell:
         """A file for each, which is one micro-batch: the query reads the oldest first."""
         for batch in batches:
             numbers = range(batch * ROWS, (batch + 1) * ROWS)
-            hidden = self.folder / "in" / f".{batch}"
-            hidden.write_text("\n".join(json.dumps(row_of(n, **changes)) for n in numbers))
-            os.utime(hidden, (batch + 1, batch + 1))
-            hidden.rename(self.folder / "in" / f"{batch}.json")
+            self._input.give(row_of(n, **changes) for n in numbers)
 
     def command(self, *words: str, **variables: str) -> str:
         """Of exactum, in a process of its own; what it said."""

@@ -5,22 +5,19 @@ that it refuses, under the decision of their neighbours.
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
 import exactum
-from exactum import PostgresSink, events
+from exactum import events
 from tests.decoding.test_policies import DyingLog
 from tests.kit.errors import text_of
 from tests.kit.kafka.broker import Broker
-from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.spark.ended import ended
+from tests.kit.sql.postgres_server import Database
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.broker]
 
@@ -28,20 +25,10 @@ RECORDS = 60
 BAD = {n: f"{{é {n}".encode() for n in range(0, RECORDS, 7)}
 
 
-@pytest.fixture
-def schema(postgres: LocalPostgres) -> Iterator[tuple[psycopg.Connection[Any], str]]:
-    name = f"judged_{uuid.uuid4().hex[:10]}"
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {name}".encode())
-        yield connection, name
-        connection.execute(f"DROP SCHEMA {name} CASCADE".encode())
-
-
 @pytest.mark.parametrize("guarantee", [exactum.exactly_once, exactum.at_least_once])
 def test_letters_come_from_the_driver(
     spark: SparkSession,
-    postgres: LocalPostgres,
-    schema: tuple[psycopg.Connection[Any], str],
+    database: Database,
     broker: Broker,
     tmp_path: Path,
     guarantee: Any,
@@ -49,11 +36,8 @@ def test_letters_come_from_the_driver(
     """Two tables refuse the same records; the dead letters are in Kafka, as they were, once for
     each table, although the driver dies once before the decision.
     """
-    connection, name = schema
     columns = 'key bytea, value jsonb, topic text, partition int, "offset" bigint, '
-    tables = [f"{name}.one", f"{name}.two"]
-    for table in tables:
-        connection.execute(f"CREATE TABLE {table} ({columns}timestamp timestamptz)".encode())
+    tables = [database.table(f"{columns}timestamp timestamptz") for _ in range(2)]
     source, dead = broker.topic("in", partitions=2), broker.topic("dead")
     for n in range(RECORDS):
         value = BAD.get(n, json.dumps({"n": n}).encode())
@@ -63,7 +47,7 @@ def test_letters_come_from_the_driver(
     log = DyingLog(tmp_path / "checkpoint", batch_id=0)
     settings = {"decision_log": log} if exact else {}
     write = guarantee(
-        *(PostgresSink(postgres.url, table=table) for table in tables),
+        *map(database.sink, tables),
         dead_letters=broker.sink(dead),
         on_event=seen.append,
         **settings,
@@ -79,12 +63,11 @@ def test_letters_come_from_the_driver(
 
     if exact:
         assert "died before the decision" in (run() or "")
-        for table in tables:
-            assert connection.execute(f"SELECT * FROM {table}".encode()).fetchall() == []
+        assert [database.rows(f"SELECT * FROM {table}") for table in tables] == [[], []]
     assert run() is None
     for table in tables:
-        found = connection.execute(f"SELECT value->>'n' FROM {table}".encode()).fetchall()
-        assert sorted(int(n) for (n,) in found) == sorted(set(range(RECORDS)) - BAD.keys())
+        found = map(int, database.values(table, "value->>'n'"))
+        assert sorted(found) == sorted(set(range(RECORDS)) - BAD.keys())
     letters = broker.read(dead)
     assert sorted((one.key, one.value) for one in letters) == sorted(
         [(bytes([n, 255]), value) for n, value in BAD.items()] * 2

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-import psycopg
 import pytest
 from deltalake import DeltaTable
 
@@ -18,7 +16,7 @@ from exactum.ops.crash_test.killing import KillMoment, PlannedKill, plan_kills
 from exactum.testing import CrashRun, OutputRecord
 from tests.kit.crash import oracle
 from tests.kit.environment import ROOT
-from tests.kit.servers.postgres import LocalPostgres
+from tests.kit.sql.postgres_server import Database
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.postgres]
 
@@ -39,14 +37,11 @@ def plan(kills: int, seed: int, moments: Sequence[KillMoment]) -> list[PlannedKi
 
 
 @pytest.mark.deep
-def test_three_targets_agree(kafka: LocalKafka, postgres: LocalPostgres, tmp_path: Path) -> None:
+def test_three_targets_agree(kafka: LocalKafka, database: Database, tmp_path: Path) -> None:
     """A topic, a PostgreSQL table and a Delta table have each order once, whatever the moments at
     which the driver was killed. Read by the targets' own clients.
     """
-    lake, name = tmp_path / "lake", f"three_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-    database = postgres.url_of(name)
+    lake = tmp_path / "lake"
 
     def arguments(run: CrashRun) -> Sequence[str]:
         kafka.create_topic(run.output, partitions=2)
@@ -54,7 +49,7 @@ def test_three_targets_agree(kafka: LocalKafka, postgres: LocalPostgres, tmp_pat
             "bootstrap-servers": run.bootstrap_servers,
             "topic": run.input,
             "audit": run.output,
-            "database": database,
+            "database": database.url,
             "lake": str(lake),
             "checkpoint": run.checkpoint,
         }
@@ -63,9 +58,8 @@ def test_three_targets_agree(kafka: LocalKafka, postgres: LocalPostgres, tmp_pat
     def read(run: CrashRun) -> Iterator[Row]:
         for seen in oracle.read_all(run.bootstrap_servers, [run.output]):
             yield "topic", json.loads(seen.value or "")["id"]
-        with psycopg.connect(database) as connection:
-            for (number,) in connection.execute("SELECT id FROM orders"):
-                yield "PostgreSQL", number
+        for number in database.values("orders", "id"):
+            yield "PostgreSQL", number
         for number in DeltaTable(lake).to_pyarrow_table(columns=["id"])["id"].to_pylist():
             yield "Delta", number
 
