@@ -20,10 +20,13 @@ from exactum.local import broker, broker_jars, spark_kafka_jars
 from tests.kit.errors import raised
 from tests.kit.waiting import WAIT_MAX_S
 
+RETRIEVES = 'for last; do :; done; mkdir -p "${last%/*}"; touch "${last%/*}/a.jar"'
 CALL_BROKER_JARS = "from exactum.local import broker_jars; print(*broker_jars(), sep='\\n')"
 
 
-def fake_java(folder: Path, script: str) -> None:
+def fake_java(patch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+    """It is that of JAVA_HOME."""
+    patch.setenv("JAVA_HOME", str(folder))
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -82,9 +85,8 @@ def test_an_old_java_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, folder: str
 ) -> None:
     """Before a JVM is started, which would only say that it does not know Spark's classes."""
-    fake_java(tmp_path / folder, "exit 1")
+    fake_java(monkeypatch, tmp_path / folder, "exit 1")
     (tmp_path / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / folder))
     place = tmp_path / folder / "bin" / "java"
     with raised(LocalServerError, f"{place} is of Java {version}", "Java 17"):
         java_program("java")
@@ -95,17 +97,15 @@ def test_another_java_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str | None
 ) -> None:
     """One that is new enough, and one whose files do not say."""
-    fake_java(tmp_path, "exit 1")
+    fake_java(monkeypatch, tmp_path, "exit 1")
     if release is not None:
         (tmp_path / "release").write_text(release)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java_program("java") == str(tmp_path / "bin" / "java")
 
 
 def test_no_pyspark_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jars are fetched by PySpark's Ivy, also where only a broker is wanted."""
-    fake_java(tmp_path, "exit 1")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    fake_java(monkeypatch, tmp_path, "exit 1")
     monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with raised(LocalServerError, "pyspark", "pip install 'exactum[spark]'"):
@@ -116,12 +116,8 @@ def test_failed_retrieval_is_explained_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The error carries Ivy's last lines and what to try, and no half-finished set is ever seen."""
-    fake_java(
-        tmp_path / "java",
-        'for last; do :; done; mkdir -p "${last%/*}"; touch "${last%/*}/half.jar"; '
-        "echo 'unresolved dependency: all of them'; exit 1",
-    )
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    fails = f"{RETRIEVES}; echo 'unresolved dependency: all of them'; exit 1"
+    fake_java(monkeypatch, tmp_path / "java", fails)
     monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
     with raised(LocalServerError, "unresolved dependency: all of them", "EXACTUM_IVY_SETTINGS"):
         broker_jars()
@@ -132,14 +128,10 @@ def test_failed_retrieval_is_explained_and_leaves_nothing(
 
 def test_finished_retrieval_appears_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A retrieval that ends well leaves the finished folder and the lock, and nothing else."""
-    fake_java(
-        tmp_path / "java",
-        'for last; do :; done; mkdir -p "${last%/*}"; touch "${last%/*}/whole.jar"',
-    )
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    fake_java(monkeypatch, tmp_path / "java", RETRIEVES)
     monkeypatch.setenv("EXACTUM_CACHE", str(tmp_path / "cache"))
     (found,) = broker_jars()
-    assert found.name == "whole.jar"
+    assert found.name == "a.jar"
     assert sorted(path.name for path in (tmp_path / "cache" / "jars").iterdir()) == [
         found.parent.name,
         f"{found.parent.name}.lock",

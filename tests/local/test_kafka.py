@@ -16,6 +16,7 @@ from exactum.errors import LocalServerError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.local.kafka import run_kafka
+from exactum.ops.processes import members
 from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.servers.shared import started_kafka
@@ -29,15 +30,6 @@ def kafka() -> Iterator[LocalKafka]:
     """A broker of these tests alone: it is killed and paused."""
     with started_kafka() as cluster:
         yield cluster
-
-
-def exists(pid: int) -> bool:
-    """Whether a process is there and not just waiting to be reaped."""
-    try:
-        with Path(f"/proc/{pid}/stat").open() as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 def test_topics_are_made_and_deleted_but_never_by_themselves(
@@ -66,14 +58,14 @@ def test_two_clusters_side_by_side_and_a_kill(kafka: LocalKafka) -> None:
         Broker(other).produce("kept", b"before")
         servers, pid = other.bootstrap_servers, other.pid()
         other.kill()
-        assert not exists(pid)
+        assert not members(pid)
         assert not other.is_running()
         other.restart()
         assert other.bootstrap_servers == servers
         Broker(other).produce("kept", b"later")
         assert Broker(other).values("kept") == [b"before", b"later"]
         pid, folder = other.pid(), other.data_dir
-    assert not exists(pid)
+    assert not members(pid)
     assert not folder.exists()
 
 
@@ -140,9 +132,9 @@ def test_broker_dies_with_its_owner(tmp_path: Path) -> None:
     ) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline().split()[0])
-        assert exists(pid)
+        assert pid in members(pid)
         owner.kill()
-    await_true(lambda: not exists(pid), "the broker has ended")
+    await_true(lambda: not members(pid), "the broker has ended")
 
 
 def test_foreground_run_says_where_it_serves_and_stops_at_a_signal() -> None:
