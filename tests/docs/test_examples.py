@@ -23,12 +23,10 @@ import sqlite_sink
 import tour_servers
 import two_phase_commit_sink
 import write_ahead_sink
-from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from test_sqlite_sink import TestSqliteSink as ContractOfSqliteSink
 
 from exactum.local import LocalKafka
-from exactum.ops.cli import main as exactum_command
 from exactum.testing.faults import EVERY_VARIABLE
 from tests.conftest import TopicFactory
 from tests.kit.docs.program import call, on_its_way
@@ -39,6 +37,7 @@ from tests.kit.serving import serving
 from tests.kit.spark.commit_log import forget_last_batch
 from tests.kit.spark.query import Query
 from tests.kit.spark.torn_stream import of_format_2
+from tests.kit.transactions.operator import typed
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("settings_put_back")]
@@ -156,24 +155,19 @@ def test_savepoint_and_rescale(
     def last_are(orders: list[tuple[str, str]]) -> bool:
         return {key: values[-1] for key, values in written().items()} == totals_of(orders)
 
-    def savepoint(*words: str) -> None:
-        done = CliRunner().invoke(exactum_command, ["savepoint", *words])
-        assert done.exit_code == 0, done.output
-
     tour_servers.send(kafka.bootstrap_servers, source, ORDERS[:60])
     with on_its_way(spark, program, *arguments, "--checkpoint", old):
         await_true(lambda: last_are(ORDERS[:60]), "the totals of the first orders")
         await_true(Path(old, "commits", "0").exists, "Spark has logged them")
-        savepoint("create", "--checkpoint", old, "--to", str(tmp_path / "kept"), "--stop")
+        kept = tmp_path / "kept"
+        typed("savepoint", "create", "--checkpoint", old, "--to", kept, "--stop", status=0)
         assert spark.streams.active == []
-    savepoint("restore", str(tmp_path / "kept"), "--checkpoint", moved, "--as", "same")
+    typed("savepoint", "restore", kept, "--checkpoint", moved, "--as", "same", status=0)
     tour_servers.send(kafka.bootstrap_servers, source, ORDERS[60:])
     call(program, *arguments, "--checkpoint", moved, "--repartition", "5")
-    typed = capsys.readouterr().out.splitlines()[-1].split()[1:]
-    typed += ["--yes", "--sinks", f"{program.__file__}:sinks"]
+    told = capsys.readouterr().out.splitlines()[-1].split()[1:]
     env = {"KAFKA": kafka.bootstrap_servers, "TOTALS": totals}
-    accepted = CliRunner().invoke(exactum_command, typed, env=env)
-    assert accepted.exit_code == 0, accepted.output
+    typed(*told, "--yes", "--sinks", f"{program.__file__}:sinks", status=0, env=env)
     with on_its_way(spark, program, *arguments, "--checkpoint", moved):
         await_true(lambda: last_are(ORDERS), "the totals of all orders")
     for values in written().values():

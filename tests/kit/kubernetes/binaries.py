@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from exactum.java.jars import cache_folder
@@ -84,20 +83,16 @@ def go(*arguments: str, folder: Path | None = None) -> str:
     return subprocess.run(
         ["nice", "-n", "19", "go", *arguments],
         cwd=folder or FOLDER,
-        env=environment(),
+        env={
+            **os.environ,
+            "GOFLAGS": "-mod=mod -buildvcs=false",
+            "GOWORK": "off",
+            "CGO_ENABLED": "0",
+        },
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     ).stdout
-
-
-def environment() -> Mapping[str, str]:
-    return {
-        **os.environ,
-        "GOFLAGS": "-mod=mod -buildvcs=false",
-        "GOWORK": "off",
-        "CGO_ENABLED": "0",
-    }
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ pod.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -18,13 +19,13 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from tests.kit.kubernetes.binaries import program
-from tests.kit.waiting import WAIT_MAX_S, await_true
+from tests.kit.process_tree import ProcessTree
+from tests.kit.waiting import WAIT_MAX_S
 
 HOST = "127.0.0.1"
 TOKEN = "local"
 MERGE = "application/merge-patch+json"
 POLL_S = 0.2
-LOG_TAIL_CHARACTERS = 3_000
 
 
 class ApiError(Exception):
@@ -127,7 +128,7 @@ class ControlPlane:
             *("--initial-cluster", f"default=http://{HOST}:{peer}"),
         )
         self._keys()
-        self._program(
+        server = self._program(
             "kube-apiserver",
             f"--etcd-servers={etcd}",
             "--cert-dir=certificates",
@@ -142,7 +143,7 @@ class ControlPlane:
             "--service-cluster-ip-range=10.0.0.0/24",
         )
         self.api = Api(f"https://{HOST}:{secure}")
-        await_true(self._is_ready, f"the API server is ready: {self._tail('kube-apiserver')}")
+        server.until(self._is_ready, "the API server is ready")
         self._closing.enter_context(StatefulSets(self.api))
 
     def _is_ready(self) -> bool:
@@ -151,16 +152,11 @@ class ControlPlane:
         except (ApiError, URLError, OSError):
             return False
 
-    def _program(self, name: str, *arguments: str) -> None:
-        log = self._closing.enter_context((self._folder / f"{name}.log").open("wb"))
-        process = subprocess.Popen(
-            [program(name), *arguments], cwd=self._folder, stdout=log, stderr=log
-        )
-        self._closing.callback(process.wait)
+    def _program(self, name: str, *arguments: str) -> ProcessTree:
+        log = self._folder / f"{name}.log"
+        process = ProcessTree([program(name), *arguments], log, self._folder, os.environ)
         self._closing.callback(process.kill)
-
-    def _tail(self, name: str) -> str:
-        return (self._folder / f"{name}.log").read_text()[-LOG_TAIL_CHARACTERS:]
+        return process
 
     def _keys(self) -> None:
         (self._folder / "tokens.csv").write_text(f"{TOKEN},admin,admin,system:masters\n")
