@@ -32,6 +32,7 @@ def application(
         shipment.python_without_exactum(folder / "driver"),
         shipment.python_without_exactum(folder / "node", shipment.EXECUTORS_NEED),
     )
+    # Driver and executors have exactum by the file that is given to --py-files, or not at all.
     assert not any(shipment.can_import_exactum(python) for python in pythons)
     source, output = f"{folder.name}-in", f"{folder.name}-out"
     for topic in (source, output):
@@ -42,17 +43,6 @@ def application(
         with Application(machines, topics, shipped, pythons) as running:
             yield running
             running.stop()
-
-
-@pytest.mark.deep
-def test_executors_use_the_shipped_file(application: Application) -> None:
-    """Nodes that have the three clients but no exactum run it from the file given to --py-files."""
-    found = application.imported()
-    assert {host for host, _ in found["executors"]} == set(HOSTS)
-    for _, file in found["executors"]:
-        assert f"/{application.shipped.name}/exactum/" in file
-    assert f"/{application.shipped.name}/exactum/" in found["driver"]
-    application.completed()
 
 
 @pytest.mark.deep

@@ -64,7 +64,7 @@ class Application:
     def __init__(
         self, machines: Machines, topics: World, shipped: Path, pythons: tuple[Path, Path]
     ) -> None:
-        self.machines, self.shipped = machines, shipped
+        self.machines = machines
         self.servers, self.source = topics.bootstrap_servers, topics.source
         self.traps = topics.folder / "traps"
         self.traps.mkdir(parents=True)
@@ -153,15 +153,6 @@ class Application:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         return [event for event in self._job.events() if event["event"] == name]
-
-    def imported(self) -> dict[str, Any]:
-        """Where exactum was imported from: ``driver``, and (host, file) of the tasks on
-        ``executors``.
-        """
-        path = self._job.act_folder() / "imported"
-        self.until(path.exists, "the executors said where exactum comes from")
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
 
     def stop(self) -> None:
         """Stop the query and wait for the application's end."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.cloudpickle import register_pickle_by_value
@@ -24,13 +24,7 @@ HOLD_TIMEOUT_S = 400.0
 
 
 def shuffled(spark: SparkSession, spec: Spec) -> Query:
-    """Leaves in the file ``imported`` where exactum comes from."""
     register_pickle_by_value(sys.modules[__name__])
-    folder = Path(spec["folder"])
-    found = spark.sparkContext.parallelize(range(4), 4).mapPartitions(imported_from).collect()
-    text = json.dumps({"executors": found, "driver": exactum.__file__})
-    (folder / "imported.tmp").write_text(text)
-    (folder / "imported.tmp").rename(folder / "imported")
     numbers = exactum.read_kafka(
         spark,
         spec["source"],
@@ -44,14 +38,6 @@ def shuffled(spark: SparkSession, spec: Spec) -> Query:
     function = udf(upper(spec["traps"]), "string", useArrow=False)
     rows = texts.repartition(SHUFFLE_PARTITIONS, "key")
     return Query(rows.select("key", function("value").alias("value")), kafka_sinks(spec))
-
-
-def imported_from(_: Iterator[int]) -> Iterator[tuple[str, str]]:
-    """The host of this task, and the file that exactum comes from there."""
-    import exactum
-
-    time.sleep(0.5)  # so that one executor cannot do the work of all
-    yield executor()[1], exactum.__file__
 
 
 def executor() -> tuple[int, str]:
