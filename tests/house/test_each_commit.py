@@ -1,4 +1,6 @@
-"""What each commit has to show is not left to ``make deep``."""
+"""What each commit has to show is not left to ``make deep``, and has planted faults: see
+``tests.planted``.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,16 @@ from tests.kit.environment import ROOT
 from tests.planted.fault import Fault
 from tests.planted.faults import FAULTS
 
+FAULTS_MIN = 40
+
 
 def rows() -> Iterator[tuple[str, list[str]]]:
     """What a row of docs/guarantees.md promises, and the paths that it names."""
     page = (ROOT / "docs" / "guarantees.md").read_text()
     tables = page.partition("## What holds, and how")[2].partition("## By sink")[0]
-    for what, shown_by in re.findall(
-        r"^\| ([^|]+) \|[^|]+\| (`tests[^|]+) \|$", tables, re.MULTILINE
-    ):
-        yield what, re.findall(r"`([^`]+)`", shown_by)
+    for what, shown_by in re.findall(r"^\| ([^|]+) \|[^|]+\|([^|]+)\|$", tables, re.MULTILINE):
+        if what != "what holds":
+            yield re.sub(r"\[(.+)\]\(.+\)", r"\1", what), re.findall(r"`([^`]+)`", shown_by)
 
 
 @cache
@@ -66,5 +69,11 @@ def test_each_row_of_the_guarantees_is_shown() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_each_planted_fault_can_be_seen(fault: Fault) -> None:
+def test_each_planted_fault_stands_in_the_sources_and_can_be_seen(fault: Fault) -> None:
+    ast.parse(fault.plant((ROOT / "src" / "exactum" / fault.file).read_text()))
     assert all(is_played(test.split()[0]) for test in fault.tests)
+
+
+def test_each_row_of_the_guarantees_has_a_planted_fault() -> None:
+    assert {what for what, _ in rows()} == {fault.row for fault in FAULTS}
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= FAULTS_MIN

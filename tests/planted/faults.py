@@ -1,7 +1,7 @@
 """The planted faults, as data. Each breaks what one row of docs/guarantees.md promises.
 
 A fault is a text that stands once in one file, and what takes its place. Where the code moves on,
-``tests/house/test_planted_faults.py`` says which fault has to move with it.
+``tests/house/test_each_commit.py`` says which fault has to move with it.
 """
 
 from __future__ import annotations
