@@ -26,7 +26,6 @@ from tests.kit.environment import ROOT
 from tests.kit.kafka.transactions import keys_and_values
 
 PAGE = ROOT / "docs" / "quickstart.md"
-LASTING = ("make servers", "make run")
 BUDGET_S = 300.0
 ERROR = " ERROR "
 NOISE = ("Traceback", "%3|", ERROR)
@@ -42,7 +41,7 @@ def follow(arguments: argparse.Namespace, folder: Path) -> float:
         **own,
         **{name: os.environ[name] for name in kept if name in os.environ},
         **{name: value for name, value in os.environ.items() if name.startswith("PIP_")},
-        "PIP_FIND_LINKS": str(arguments.wheels.resolve()),
+        "PIP_FIND_LINKS": str((ROOT / "dist").resolve()),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PYTHONUNBUFFERED": "1",
         "PORT": str(port),
@@ -50,11 +49,11 @@ def follow(arguments: argparse.Namespace, folder: Path) -> float:
     }
     # python3 is the one that runs this, outside of any virtual environment.
     (folder / "bin").mkdir()
-    (folder / "bin" / "python3").symlink_to(arguments.python)
+    (folder / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
     env["PATH"] = f"{folder / 'bin'}{os.pathsep}{env['PATH']}"
     empty = folder / "empty"
     empty.mkdir()
-    newcomer = Newcomer(empty, env, port, LASTING)
+    newcomer = Newcomer(empty, env, port)
     began_s = time.monotonic()
     try:
         for step in steps(PAGE):
@@ -94,10 +93,6 @@ def exact(servers: str) -> None:
 
 def main(given: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="with exactum's wheel")
-    parser.add_argument(
-        "--python", type=Path, default=Path(sys.executable).resolve(), help="the python3"
-    )
     parser.add_argument("--environment", type=Path, help="taken instead of the page's first step")
     parser.add_argument("--cache", type=Path, help="of the jars; by default an empty one")
     arguments = parser.parse_args(given)

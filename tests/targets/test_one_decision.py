@@ -24,7 +24,6 @@ from tests.kit.targets.ledger import (
     Targets,
     Transfers,
     check_exact,
-    check_no_doubles,
     check_shown,
 )
 
@@ -138,7 +137,6 @@ def test_the_driver_dies_between_any_two_commits(
         print(f"death: {when}", flush=True)
         with books.life(*faults) as job:
             job.dies()
-        check_no_doubles(books.targets)
         if point in ("prepared", "decided"):
             logged = books.logged()
             assert logged, "a batch was done before"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.kit.docs.steps import PageStep, pattern
 from tests.kit.process_tree import ProcessTree
 
+LASTING = ("make servers", "make run")
 STARTED = r"started job\.py as process (\d+)"
 
 
@@ -40,17 +41,14 @@ class Terminal(ProcessTree):
 class Newcomer:
     """Types, looks, and forgets nothing: the folder and the environment of each terminal.
 
-    Commands of ``lasting`` run on while others are typed. Where the page says 9092, ``port`` is
+    Commands of ``LASTING`` run on while others are typed. Where the page says 9092, ``port`` is
     typed; where it says PROCESS, the process that ``exactum run`` in terminal 2 started last.
     """
 
-    def __init__(
-        self, folder: Path, env: dict[str, str], port: int, lasting: Sequence[str]
-    ) -> None:
+    def __init__(self, folder: Path, env: dict[str, str], port: int) -> None:
         self._home = folder
         self._env = env
         self._port = port
-        self._lasting = lasting
         self.folder = folder
         self.terminals: list[Terminal] = []
         self._last: dict[int, Terminal] = {}
@@ -60,7 +58,7 @@ class Newcomer:
         starts = {terminal: self._so_far(terminal) for terminal in self._last}
         printed = "".join(self._type(step.terminal, command) for command in step.commands)
         lasting = self._last.get(step.seen_in)
-        if step.seen_in == step.terminal and step.commands[-1] not in self._lasting:
+        if step.seen_in == step.terminal and step.commands[-1] not in LASTING:
             for line in map(self._ported, step.seen):
                 assert re.search(pattern(line), printed), f"not seen: {line}\n{printed[-3000:]}"
         elif lasting is not None:
@@ -89,7 +87,7 @@ class Newcomer:
         if "PROCESS" in command:
             (pid,) = re.findall(STARTED, self._last[2].log)[-1:]
             command = command.replace("PROCESS", pid)
-        typed_as_lasting = command in self._lasting
+        typed_as_lasting = command in LASTING
         command = self._ported(command)
         log = self._home / f"terminal-{len(self.terminals)}.log"
         typed = Terminal(command, self.folder, self._env, log)

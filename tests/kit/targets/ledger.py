@@ -187,10 +187,3 @@ def check_shown(targets: Targets, expected: Iterable[Posting]) -> None:
         )
         assert not more, f"{name} has {more.total()} postings too many: {sorted(more)[:3]}"
         assert sum(amount for _, _, amount in postings) == 0
-
-
-def check_no_doubles(targets: Targets) -> None:
-    """At any moment."""
-    for name, postings in targets.read().items():
-        twice = [posting for posting, n in Counter(postings).items() if n > 1]
-        assert not twice, f"{name} has postings twice: {twice[:3]}"
