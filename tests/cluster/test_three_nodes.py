@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 from kafka.protocol.metadata import FindCoordinatorRequest
 
@@ -41,11 +40,8 @@ def nodes() -> Iterator[KafkaNodes]:
 
 
 def leaders_of(cluster: KafkaNodes, topic: str) -> set[int]:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    return {
-        p.leader
-        for p in admin.list_topics(topic, timeout=WAIT_MAX_S).topics[topic].partitions.values()
-    }
+    found = cluster.admin().list_topics(topic, timeout=WAIT_MAX_S).topics[topic]
+    return {partition.leader for partition in found.partitions.values()}
 
 
 def coordinators_of(cluster: KafkaNodes, transactional_ids: Sequence[str]) -> set[int]:

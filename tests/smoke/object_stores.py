@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from chaos.proxy import Proxy
-from tests.kit.files.throttling import throttling
+from tests.kit.files.throttling import Throttling
 from tests.kit.servers.versitygw import S3, s3
+from tests.kit.serving import serving
 from tests.kit.spark.more_jars import s3a_jars
 from tests.kit.waiting import await_true
 from tests.smoke.cell import BATCHES, Cell, Life, all_counts, play
@@ -147,16 +148,16 @@ def with_network(harm: Callable[[Proxy], None]) -> Callable[[StoredQuery], None]
 
 def throttled(cell: StoredQuery) -> None:
     """Every fifth request is answered by 503 SlowDown."""
-    with throttling(cell.server.port, every=5) as proxy:
-        cell.finishes(server=cell.server.through(proxy.port))
+    with serving(Throttling(cell.server.port, every=5)) as proxy:
+        cell.finishes(server=cell.server.through(proxy.server_port))
         assert proxy.refused > 10, proxy.refused
     cell.check_counts()
 
 
 def credentials_end(cell: StoredQuery) -> None:
     """In the middle: the store refuses the key from some request on."""
-    with throttling(cell.server.port, every=0) as proxy:
-        process = cell.begin(server=cell.server.through(proxy.port), endless=True)
+    with serving(Throttling(cell.server.port, every=0)) as proxy:
+        process = cell.begin(server=cell.server.through(proxy.server_port), endless=True)
         cell.commits(2)
         proxy.refusal = (400, "ExpiredToken")
         cell.give(BATCHES)
@@ -176,9 +177,9 @@ def refusing(status: int, code: str, ours: str, word: str) -> Callable[[StoredQu
     """The server refuses everything."""
 
     def play(cell: StoredQuery) -> None:
-        with throttling(cell.server.port, every=0) as proxy:
+        with serving(Throttling(cell.server.port, every=0)) as proxy:
             proxy.refusal = (status, code)
-            refused_clearly(cell.life(server=cell.server.through(proxy.port)), ours, word)
+            refused_clearly(cell.life(server=cell.server.through(proxy.server_port)), ours, word)
 
     return play
 

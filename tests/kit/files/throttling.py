@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import http.client
 import itertools
-from contextlib import AbstractContextManager
 
-from tests.kit.serving import Answer, Asked, HttpServer, serving
+from tests.kit.serving import Answer, Asked, HttpServer
 
 HOP = frozenset(("connection", "keep-alive", "transfer-encoding", "expect"))
 
@@ -23,10 +22,6 @@ class Throttling(HttpServer):
         self.refusal: tuple[int, str] | None = None
         self.refused = 0
         self.numbers = itertools.count(1)
-
-    @property
-    def port(self) -> int:
-        return int(self.server_address[1])
 
     def _pass_on(self, asked: Asked) -> Answer:
         number, refusal = next(self.numbers), self.refusal
@@ -49,7 +44,3 @@ class Throttling(HttpServer):
             return answer.status, headers, content
         finally:
             behind.close()
-
-
-def throttling(target_port: int, every: int) -> AbstractContextManager[Throttling]:
-    return serving(Throttling(target_port, every))
