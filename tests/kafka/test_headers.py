@@ -16,12 +16,13 @@ from exactum.kafka.producer import Producer
 from exactum.kafka.records import FIELDS_MAX, FIELDS_OF_A_RECORD, HeaderColumn
 from exactum.protocol.sink import TaskName, WriteOrder
 from tests.kit.kafka.broker import Broker
-from tests.kit.kafka.transactions import OpenedSink, Record, frame, opened
+from tests.kit.kafka.transactions import frame, opened
 
 pytestmark = pytest.mark.broker
 
 Headers = Sequence[tuple[str, bytes | None]] | None
 TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+NARROW_QUEUE = {"queue.buffering.max.messages": 50, "batch.num.messages": 50}
 LARGE = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
 
 
@@ -43,26 +44,28 @@ def made_up(count: int) -> list[Headers]:
     ]
 
 
-def commit(sink: OpenedSink, *frames: pa.RecordBatch) -> None:
-    sink.epoch(*frames)
-    assert sink.rejections == []
-
-
-def arrived(records: Sequence[Record]) -> list[tuple[bytes | None, tuple[object, ...]]]:
-    return [(record.value, record.headers) for record in records]
-
-
-@pytest.mark.parametrize("kind", [TYPE, LARGE])
-def test_every_record_keeps_its_own(broker: Broker, kind: pa.DataType) -> None:
+@pytest.mark.parametrize(
+    ("kind", "producer"),
+    [
+        pytest.param(TYPE, {}, id="plain"),
+        pytest.param(LARGE, {}, id="large types"),
+        # Each waits for its turn; none is lost, doubled or overtaken.
+        pytest.param(TYPE, NARROW_QUEUE, id="a queue with less room than the rows need"),
+    ],
+)
+def test_every_record_keeps_its_own(
+    broker: Broker, kind: pa.DataType, producer: dict[str, int]
+) -> None:
     """More rows than are made ready at a time, out of the middle of an array."""
     name = broker.topic("own-headers", partitions=1)
     rows = made_up(FIELDS_MAX // 2)
     values = [str(number).encode() for number in range(len(rows))]
     whole = frame(values, None, headers=column(rows, kind))
-    with opened(broker.sink(name)) as sink:
-        commit(sink, whole.slice(3, len(rows) - 5))
+    with opened(broker.sink(name, producer=producer)) as sink:
+        sink.epoch(whole.slice(3, len(rows) - 5))
+        assert sink.rejections == []
     expected = [(value, tuple(row or ())) for value, row in zip(values, rows, strict=True)][3:-2]
-    assert arrived(broker.read(name)) == expected
+    assert [(record.value, record.headers) for record in broker.read(name)] == expected
 
 
 @pytest.mark.parametrize("most", [0, 3, FIELDS_MAX, 2 * FIELDS_MAX])
@@ -97,21 +100,6 @@ def test_what_the_queue_does_not_count_is_bounded(where: str) -> None:
             messages.produce(producer, batch, "t", timeout_ms=300)
     finally:
         producer.destroy()
-
-
-def test_a_queue_with_less_room_than_the_rows_need(broker: Broker) -> None:
-    """Each waits for its turn; none is lost, doubled or overtaken."""
-    name = broker.topic("narrow-queue", partitions=1)
-    rows = made_up(500)
-    values = [str(number).encode() for number in range(len(rows))]
-    sink = broker.sink(
-        name,
-        producer={"queue.buffering.max.messages": 50, "batch.num.messages": 50},
-    )
-    with opened(sink) as one:
-        commit(one, frame(values, None, headers=column(rows)))
-    expected = [(value, tuple(row or ())) for value, row in zip(values, rows, strict=True)]
-    assert arrived(broker.read(name)) == expected
 
 
 @pytest.mark.parametrize("with_headers", [False, True])

@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, TypeVar
 
 import pytest
@@ -26,6 +27,10 @@ PARTITIONS = 4
 T = TypeVar("T")
 
 
+def asking(broker: Broker, **more: int) -> closing[BrokerRequests]:
+    return closing(BrokerRequests(broker.servers, (), "test", **more))
+
+
 def test_a_deadline_counts_from_the_last_answer(broker: Broker) -> None:
     """What goes on is not given up, however often it has to ask; who hears nothing more gives
     up.
@@ -42,19 +47,15 @@ def test_a_deadline_counts_from_the_last_answer(broker: Broker) -> None:
     def stuck() -> str:
         raise Again("nothing new")
 
-    requests = BrokerRequests(broker.servers, (), "test", deadline_ms=100)
-    try:
+    with asking(broker, deadline_ms=100) as requests:
         assert requests._router.retry(step, lambda: len(achieved)) == "all"
         with pytest.raises(Unavailable, match="nothing new"):
             requests._router.retry(stuck, lambda: len(achieved))
-    finally:
-        requests.close()
 
 
 def test_a_broker_that_answers_for_one_after_the_other(broker: Broker) -> None:
     """Each round takes longer than the deadline, and ends with one answer more: all are had."""
     names, busy = ["a", "b", "c", "d"], ConcurrentTransactionsError.errno
-    requests = BrokerRequests(broker.servers, (), "test", deadline_ms=100)
 
     def read(answer: Any, asked: Sequence[str]) -> Iterator[tuple[str, int, str]]:
         time.sleep(0.12)
@@ -66,10 +67,8 @@ def test_a_broker_that_answers_for_one_after_the_other(broker: Broker) -> None:
         read,
         also_retriable=frozenset([KafkaFailure.CONCURRENT]),
     )
-    try:
+    with asking(broker, deadline_ms=100) as requests:
         answers = requests._router.by_coordinator(names, question)
-    finally:
-        requests.close()
     assert answers == {name: (0, name) for name in names}
 
 
@@ -78,12 +77,11 @@ def test_others_are_answered_while_many_commit(broker: Broker) -> None:
     connection. What several commit at once, each of them commits.
     """
     name, count = broker.topic("crowd", partitions=PARTITIONS), 100
-    with opened(broker.sink(name)) as sink:
+    with opened(broker.sink(name)) as sink, asking(broker) as requests:
         ends = {
             t.transactional_id: t.producer
             for t in map(KafkaTransaction.of, open_many(sink, name, PARTITIONS, count))
         }
-        requests = BrokerRequests(broker.servers, (), "test")
         admin = requests._router.connection().admin
         ended: list[dict[str, int]] = []
         threads = [
@@ -98,7 +96,6 @@ def test_others_are_answered_while_many_commit(broker: Broker) -> None:
         finally:
             for thread in threads:
                 thread.join()
-            requests.close()
         assert ended == [dict.fromkeys(ends, 0)] * 4
     assert len(broker.read(name)) == count
 
@@ -107,17 +104,13 @@ def test_leaders_are_heard_of_some_producers(broker: Broker) -> None:
     """Of all that wrote to a partition within a day, those of long ago as well, or of those that
     are asked about.
     """
-    name, servers = broker.topic("heard", partitions=PARTITIONS), broker.servers
-    with opened(broker.sink(name)) as sink:
+    name = broker.topic("heard", partitions=PARTITIONS)
+    with opened(broker.sink(name)) as sink, asking(broker) as requests:
         made = open_many(sink, name, PARTITIONS, 9)
         ids = [KafkaTransaction.of(one).producer_id for one in made]
         partitions = [(name, index) for index in range(PARTITIONS)]
-        requests = BrokerRequests(servers, (), "test")
-        try:
-            every = requests.describe_producers(partitions)
-            some = requests.describe_producers(partitions, of={ids[0], ids[5]})
-        finally:
-            requests.close()
+        every = requests.describe_producers(partitions)
+        some = requests.describe_producers(partitions, of={ids[0], ids[5]})
         assert sorted(i for known in every.values() for i in known) == sorted(ids)
         assert {p: set(known) for p, known in some.items() if known} == {
             (name, 0): {ids[0]},

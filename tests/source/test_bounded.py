@@ -59,9 +59,12 @@ def test_stop_offsets(stream: Any, topics: Any, way: str) -> None:
             assert stream.run(stream.read(name, stop=stop), **trigger) is None, "nothing to do"
         assert stream.rows() == rows(5, 8)
         # One is behind where the query is already: nothing is read of that partition.
-        raised = stream.read(name, stop={name: {0: 3, 1: 12}})
+        raised = stream.read(name, stop={name: {0: 3, 1: 12}}, group_id=group)
         assert stream.run(raised, processingTime="0 seconds") is None
         assert stream.rows() == rows(5, 12)
+        await_true(
+            lambda: topics.committed(group, name) == {0: 5, 1: 12}, "its group goes not back"
+        )
         assert stream.run(stream.read(name, stop="latest")) is None
         assert stream.rows() == rows(20, 20)
         topics.give(name, 1)
