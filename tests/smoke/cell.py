@@ -96,7 +96,7 @@ class Cell:
             numbers = range(batch * ROWS, (batch + 1) * ROWS)
             self._input.give(row_of(n, **changes) for n in numbers)
 
-    def command(self, *words: str, **variables: str) -> str:
+    def command(self, *words: str, **variables: Any) -> str:
         """Of exactum, in a process of its own; what it said."""
         done = ran([sys.executable, "-m", "exactum.ops.cli", *words], **variables)
         return done.stdout + done.stderr
