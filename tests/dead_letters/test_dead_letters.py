@@ -111,7 +111,7 @@ class World:
 
     def messages(self, topic: str) -> list[Record]:
         """As the reader gets them; of one partition in its order."""
-        return self.broker.read(topic, open_ones=True)
+        return self.broker.read(topic)
 
 
 @pytest.fixture

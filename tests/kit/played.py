@@ -59,7 +59,8 @@ def passed(file: Path) -> list[str]:
 
 class Played:
     """A plugin: leaves out the tests that have passed ``before``, and adds those that pass to
-    ``file``; None: another process does that.
+    ``file``; None: another process does that. What a failed one says is beside it at once, since
+    pytest prints it when all have ended, hours later.
     """
 
     def __init__(self, before: Collection[str], file: Path | None) -> None:
@@ -78,6 +79,10 @@ class Played:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
             self._passed.add(report.nodeid)
+        if report.failed and self._file is not None:
+            self._file.parent.mkdir(exist_ok=True)
+            with self._file.with_name("failed.txt").open("a") as file:
+                file.write(f"{report.nodeid}\n{report.longreprtext}\n\n")
         if report.when != "teardown" or not report.passed or report.nodeid not in self._passed:
             return
         if self._file is not None:
