@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from chaos.query_oracle import QueryOracle
 from chaos.savepoint import Savepoint
 from chaos.servers import Driver, HarnessFailure, Servers
 from chaos.start import Result, Start
+from tests.kit.crash import deaths
 
 TRANSFERS = 60
 STARTS_MAX = 8
@@ -127,7 +128,7 @@ class CellRun:
         if self.point.name == "recovery":
             self._leave_a_decided_epoch()
         planned = self._planned()
-        own: dict[str, Any] = {"faults": planned}
+        own: dict[str, Any] = {"faults": [asdict(each) for each in planned]}
         if self.point.name == "reading":
             own["reading"] = 20 * (self.nth - 1)
         self.held = self.new_start(**own)
@@ -135,12 +136,13 @@ class CellRun:
             self.servers.driver(1)  # ready, before the first one is held: nobody is held for ever
         self.driver = driver = self.servers.driver()
         driver.begin(self.held)
-        held = [fault for fault in planned if fault["action"] == "hold"]
-        if held or "reading" in own:
-            folders = {Path(fault.get("folder", self.held.folder)) for fault in held or [{}]}
+        held = [Path(each.folder or self.held.folder) for each in planned if each.action == "hold"]
+        if "reading" in own:
+            held = [self.held.folder]
+        if held:
             driver.until(
                 lambda: (
-                    all((folder / "reached").exists() for folder in folders)
+                    all((folder / "reached").exists() for folder in held)
                     or self.held.result is not None
                 ),
                 f"{self.point.name} is reached",
@@ -154,61 +156,42 @@ class CellRun:
 
     def _leave_a_decided_epoch(self) -> None:
         """A query that stopped when its epoch was decided, and before the sink had committed it."""
-        raised = {
-            "step": "commit",
-            "when": "before",
-            "nth": self.nth,
-            "sink": self.sink,
-            "action": "raise",
-        }
-        result = self._ended(self.servers.driver(), faults=[raised])
+        raised = deaths.Fault("commit", "before", self.nth, "raise", sink=self.sink)
+        result = self._ended(self.servers.driver(), faults=[asdict(raised)])
         if "planned failure" not in result.message:
             raise HarnessFailure(
                 f"the first start was to stop at its commit, and ended with {result}"
             )
 
-    def _planned(self) -> list[dict[str, Any]]:
+    def _planned(self) -> list[deaths.Fault]:
         """What brings the query to the point, and holds it there."""
         point = self.point
-        hold: dict[str, Any] = {"step": point.step, "when": point.when, "action": "hold"}
+        hold = deaths.Fault(point.step, point.when, action="hold")
         if point.name == "reading":
             return []
         if point.name in ("start", "recovery"):
-            return [{**hold, "nth": 1, "sink": self.sink}]
+            return [replace(hold, sink=self.sink)]
         if self.lost_decision:
-            return [{**hold, "nth": self.nth + 1, "action": "raise"}]
+            return [replace(hold, nth=self.nth + 1, action="raise")]
         if point.where == "task":
-            return [{**hold, "nth": self.nth, "partition": self.partition, "sink": self.sink}]
+            return [replace(hold, nth=self.nth, partition=self.partition, sink=self.sink)]
         if point.name == "between":
-            (self.folder / "between").mkdir()
+            elsewhere = self.folder / "between"
+            elsewhere.mkdir()
             others = [
-                {
-                    "step": "commit",
-                    "when": "before",
-                    "action": "hold",
-                    "nth": self.nth,
-                    "sink": kind,
-                }
+                deaths.Fault("commit", "before", self.nth, "hold", sink=kind)
                 for kind in self.family.kinds
                 if kind != self.sink
             ]
-            return [
-                *others,
-                {
-                    **hold,
-                    "nth": self.nth,
-                    "sink": self.sink,
-                    "folder": str(self.folder / "between"),
-                },
-            ]
+            return [*others, replace(hold, nth=self.nth, sink=self.sink, folder=str(elsewhere))]
         # The first decision of a run sets the fence; the batch after an epoch begins when Spark
         # has logged it.
         later = {
             "decide": 1,
             "batch": 1 if point.name in ("logged", "mirrored", "savepoint") else 0,
         }.get(point.step, 0)
-        sink = {"sink": self.sink} if point.step in ("verify", "commit") else {}
-        return [{**hold, "nth": self.nth + later, **sink}]
+        sink = self.sink if point.step in ("verify", "commit") else ""
+        return [replace(hold, nth=self.nth + later, sink=sink)]
 
     def let_go(self) -> None:
         self.held.let_go()

@@ -55,12 +55,14 @@ class Fault:
     transactions. For a step of a task ``nth`` is the write job of this incarnation, and only its
     first try fails. ``action``: ``kill`` the whole process tree, ``raise``, or ``hold``: make the
     file ``reached`` and wait for the file ``go``, both in ``folder``.
+    ``partition``: of a task; None: of all.
     """
 
     step: str
     when: str = "before"
     nth: int = 1
     action: str = "kill"
+    partition: int | None = None
     sink: str = ""
     folder: str = ""
 
@@ -195,7 +197,13 @@ class FaultyWriters:
     planned: tuple[Fault, ...]
 
     def open(self, order: WriteOrder, task: TaskName) -> Writer:
-        mine = [f for f in self.planned if f.nth == order.sequence and task.attempt_number == 0]
+        mine = [
+            f
+            for f in self.planned
+            if f.nth == order.sequence
+            and task.attempt_number == 0
+            and (f.partition is None or f.partition == task.partition_id)
+        ]
 
         def strike(step: str, when: str) -> None:
             for fault in mine:

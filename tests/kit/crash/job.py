@@ -50,7 +50,8 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
 
 def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
     folder, checkpoint = Path(spec["folder"]), spec["checkpoint"]
-    faults = Faults([Fault(**{"folder": spec["folder"], **f}) for f in spec.get("faults", ())])
+    planned = [Fault(**fault) for fault in spec.get("faults", ())]
+    faults = Faults([dataclasses.replace(f, folder=f.folder or spec["folder"]) for f in planned])
 
     def on_event(event: Event) -> None:
         with (folder / "events").open("a") as file:
