@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from exactum.errors import CheckpointRefused
+from exactum.errors import CheckpointRefused, EpochAborted
 from tests.kit.crash.jobs import Job, command
 from tests.kit.crash.queries import rows_of_files, sums_of_files
 from tests.kit.errors import check_query_error
 from tests.kit.spark import power
 from tests.kit.spark.files import InputFiles, rows_in
-from tests.kit.waiting import WAIT_MAX_S
+from tests.kit.spark.folder_sink import FolderSink
+from tests.kit.waiting import WAIT_MAX_S, await_true
 
 pytestmark = pytest.mark.spark
 
@@ -198,6 +199,31 @@ def test_a_file_of_spark_that_somebody_replaced_behind_a_batch(query: Any) -> No
     file.write_text(kept)
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1, 2, 3]
+
+
+def test_a_file_of_spark_that_another_driver_replaced_before_its_batch(
+    query: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that plan a batch in the same moment: what the file says is not what this one writes."""
+    query.give(1)
+    assert query.run(query.exactly_once()) is None
+    query.give(2)
+    file = query.checkpoint / "offsets" / "1"
+    opened = FolderSink.open
+
+    def late(self: FolderSink, *given: Any) -> Any:
+        await_true(file.exists, "Spark has planned batch 1")
+        file.with_name(".1.crc").unlink()
+        file.write_text(file.read_text().replace('"logOffset":1', '"logOffset":0'))
+        return opened(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderSink, "open", late)
+        refused = query.run(query.exactly_once())
+    check_query_error(refused, EpochAborted, "", "another driver has planned it")
+    assert query.values() == [1]
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1, 2]
 
 
 def test_other_files_are_not_taken_for_those_of_a_decided_batch(query: Any) -> None:

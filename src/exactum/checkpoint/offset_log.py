@@ -143,10 +143,10 @@ def parse(text: str, where: str) -> tuple[str | None, ...]:
             "damaged (restore the checkpoint from a backup) or this Spark is newer than this "
             "exactum (update it). Nothing was written.",
         )
-    return tuple(_canonical(line) for line in lines[2:] if line)
+    return tuple(canonical(line) for line in lines[2:] if line)
 
 
-def _canonical(line: str) -> str | None:
+def canonical(line: str) -> str | None:
     """The same JSON value always as the same text; what is not JSON (a source may write any) as it
     is.
     """

@@ -96,5 +96,10 @@ class LiveRun(Protocol):
     def doing(self) -> str:
         """What Spark says that it does: ``Waiting for data to arrive``, and the like."""
 
+    def end_offsets(self) -> Sequence[str] | None:
+        """Where the batch at hand ends in its sources, in no order, as they spell it; None: this
+        session does not tell.
+        """
+
     def sources(self) -> Sequence[RunningSource]:
         """One for each line of the offset log; empty while Spark has not planned the query yet."""

@@ -155,6 +155,9 @@ class ConnectRun:
         query = self._query()
         return "" if query is None else str(query.status["message"])
 
+    def end_offsets(self) -> None:
+        """Public API knows them when the batch is over."""
+
     def sources(self) -> Sequence[RunningSource]:
         """None where they are not as many as Spark logs offsets of: a view has more."""
         last = highest_batch(self._files.names, OFFSETS)

@@ -124,6 +124,9 @@ class Execution:
     def doing(self) -> str:
         return str(self._execution.status().message())
 
+    def end_offsets(self) -> list[str]:
+        return str(self._execution.availableOffsets().values().mkString("\n")).splitlines()
+
     # ---- its plans ---------------------------------------------------------------------------
 
     def logical_plan(self) -> Any:

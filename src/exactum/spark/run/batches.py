@@ -143,6 +143,7 @@ class EpochRunner:
             read, last = self.run.read, self._last
             before = last.offsets if last is not None and last.batch_id == batch_id - 1 else None
             offsets = offset_log.source_offsets(read, batch_id, self.run.checkpoint, before)
+            _refuse_other_plan(self.run, batch_id, offsets)
             began = all_initial_offsets(read, len(offsets.end)) if batch_id == 0 else ()
             batch = Batch(batch_id, offsets, last is None, partition_sizes(offsets, began))
             listeners = self.attending.of(batch)
@@ -206,6 +207,25 @@ class EpochRunner:
                 self._protocol.close()
             finally:
                 self._sinks.release_threads()
+
+
+def _refuse_other_plan(run: Run, batch_id: int, offsets: SourceOffsets) -> None:
+    """What is on record is what the file says, and what is written is what this driver has planned.
+    Another driver that planned the batch in the same moment may have put its file in the place of
+    ours: Spark looks, and then renames (CheckpointFileManager.scala), and S3A copies for as long.
+
+    Raises:
+        EpochAborted: the two differ.
+    """
+    planned = run.live.end_offsets()
+    ends = {end for end in offsets.end if end is not None}
+    if planned is not None and set(map(offset_log.canonical, planned)) != ends:
+        raise EpochAborted(
+            f"Micro-batch {batch_id} was planned up to {', '.join(sorted(planned))}, and "
+            f"{run.checkpoint}/{offset_log.OFFSETS}/{batch_id} says {', '.join(sorted(ends))}: "
+            "another driver has planned it as well.\nNothing of it was written here. Start the "
+            "query once: it goes on from that file."
+        )
 
 
 class Batches:
