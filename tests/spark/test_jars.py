@@ -5,10 +5,12 @@ the jars.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from exactum.java.jars import pyspark_jars
 from exactum.java.program import java_program
 from exactum.spark.runtime.spark_jars import (
     CHECKPOINT_FS,
@@ -19,7 +21,8 @@ from exactum.spark.runtime.spark_jars import (
 from tests.kit.spark.java_classes import class_path, compiled, kept_and_compiled, sources_of
 from tests.kit.waiting import WAIT_MAX_S
 
-PROBE = Path(__file__).parents[1] / "kit" / "spark" / "HeldRecords.java"
+KIT = Path(__file__).parents[1] / "kit" / "spark"
+PROBE, TWO_DRIVERS = KIT / "HeldRecords.java", KIT / "TwoDrivers.java"
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,18 @@ def test_another_source_would_show(
     assert [name for name in ours if ours[name] != theirs[name]] == [f"exactum/{changed}.class"]
 
 
+def test_of_two_drivers_one_names_its_file(tmp_path: Path) -> None:
+    """Spark counts on it: both have planned the micro-batch of this name. Hadoop's own looks first,
+    and then renames, so that the second one replaces the first one's.
+    """
+    path = [CHECKPOINT_FS_JAR, *pyspark_jars().glob("*.jar")]
+    compiled(tmp_path, [TWO_DRIVERS], path)
+    names = tmp_path / "names"
+    names.mkdir()
+    turns = "2000"  # with a look and a rename some 20 of them go wrong
+    assert said_by(path, "TwoDrivers", tmp_path, CHECKPOINT_FS, str(names), turns) == "0"
+
+
 @pytest.mark.deep
 def test_headers_are_let_go(tmp_path: Path) -> None:
     """A record's headers lie in the broker's whole answer, which 10,000 records may not keep, with
@@ -67,11 +82,17 @@ def test_headers_are_let_go(tmp_path: Path) -> None:
     """
     path = [COLUMNAR_KAFKA_JAR, *class_path(COLUMNAR_KAFKA_JAR)]
     compiled(tmp_path, [PROBE], path)
+    assert said_by(path, "HeldRecords", tmp_path).split() == ["1", "free"] * 2
+
+
+def said_by(path: Sequence[Path], name: str, folder: Path, *arguments: str) -> str:
+    """What a class of ours prints that was compiled to ``folder``."""
+    classes = ":".join(map(str, [folder, *path]))
     said = subprocess.run(
-        [java_program("java"), "-cp", ":".join(map(str, [tmp_path, *path])), "exactum.HeldRecords"],
+        [java_program("java"), "-cp", classes, f"exactum.{name}", *arguments],
         capture_output=True,
         text=True,
         check=True,
         timeout=WAIT_MAX_S,
     )
-    assert said.stdout.split() == ["1", "free"] * 2
+    return said.stdout.strip()

@@ -6,8 +6,10 @@ import java.io.UncheckedIOException;
 import java.net.URI;
 import java.net.URISyntaxException;
 import java.nio.channels.FileChannel;
+import java.nio.file.FileSystemException;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
+import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
@@ -23,18 +25,20 @@ import java.util.concurrent.Executors;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.ChecksumFs;
 import org.apache.hadoop.fs.DelegateToFileSystem;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
- * Hadoop's own local file system, for {@code fs.AbstractFileSystem.file.impl}, but for three things.
+ * Hadoop's own local file system, for {@code fs.AbstractFileSystem.file.impl}, but for four things.
  *
  * <p>Hadoop starts a process each time for {@code chmod} (RawLocalFileSystem.setPermission, without libhadoop) and
  * {@code readlink} (FileUtil.readLink); Spark's FileContextBasedCheckpointFileManager asks for both several times for
  * each file. And Hadoop never fsyncs: here a file that gets its name by a rename, as every file of a checkpoint does,
- * is on the disk before it has the name, and the name is on the disk when the rename returns.
+ * is on the disk before it has the name, and the name is on the disk when the rename returns. And where a rename is not
+ * to replace anything, Hadoop looks and then renames: of two drivers that plan one micro-batch both would succeed.
  *
  * <p>The layers are those of Hadoop's LocalFs: a ChecksumFs, which hides, moves and deletes checksum files with their
  * files, over a raw file system.
@@ -63,7 +67,15 @@ public final class CheckpointFs extends ChecksumFs {
         if (overwrite || !file(to).exists()) { // else a crash leaves the new file with the checksums of an old one
             Files.deleteIfExists(file(getChecksumFile(to)).toPath());
         }
-        super.renameInternal(from, to, overwrite);
+        if (!overwrite && source.isFile() && link(source, file(to))) {
+            File checksums = file(getChecksumFile(from));
+            if (checksums.exists()) {
+                Files.move(checksums.toPath(), file(getChecksumFile(to)).toPath(), StandardCopyOption.REPLACE_EXISTING);
+            }
+            Files.deleteIfExists(source.toPath());
+        } else {
+            super.renameInternal(from, to, overwrite);
+        }
         if (fsync) {
             Disk.fsyncFolder(folder);
         }
@@ -77,6 +89,20 @@ public final class CheckpointFs extends ChecksumFs {
             Disk.fsyncFolder(folder);
         }
         return super.listStatus(path);
+    }
+
+    /** Gives a file a second name, which only one of two can give. False: this file system has no hard links. */
+    private static boolean link(File file, File name) throws IOException {
+        try {
+            Files.createLink(name.toPath(), file.toPath());
+        } catch (java.nio.file.FileAlreadyExistsException taken) {
+            if (!Files.isSameFile(file.toPath(), name.toPath())) { // NFS asks again where a reply was lost
+                throw new FileAlreadyExistsException(name + " exists");
+            }
+        } catch (UnsupportedOperationException | FileSystemException none) {
+            return false;
+        }
+        return true;
     }
 
     private static File file(Path path) {
@@ -130,10 +156,12 @@ public final class CheckpointFs extends ChecksumFs {
         static void fsyncFolder(File folder) throws IOException {
             List<File> folders = new ArrayList<>(List.of(folder));
             if (!KNOWN.remove(folder)) { // it is known again when this has succeeded
+                boolean known = false; // one that is known may have got the folder below since
                 for (File above = folder.getParentFile();
-                        above != null && above.canRead() && !KNOWN.contains(above);
+                        above != null && above.canRead() && !known;
                         above = above.getParentFile()) {
                     folders.add(above);
+                    known = KNOWN.contains(above);
                 }
             }
             fsync(folders);
