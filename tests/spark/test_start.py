@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 
 import exactum
 from exactum import errors, events
@@ -60,6 +61,25 @@ def test_what_cannot_be_is_raised_by_start(query: Any, spark: SparkSession) -> N
     assert not spark.streams.active
     assert not query.out.exists()
     assert not living(Folder(query.checkpoint))
+    assert query.run(query.exactly_once()) is None
+    assert query.values() == [1]
+
+
+def test_ctrl_c_while_spark_starts_it(query: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first batch does not wait for ever, so that who starts it again in this process can."""
+    query.give(1)
+    real = DataStreamWriter.start
+
+    def interrupted(self: DataStreamWriter) -> Any:
+        spark_query = real(self)
+        await_true((query.checkpoint / "offsets" / "0").exists, "the first batch is planned")
+        assert spark_query.isActive
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DataStreamWriter, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            query.start(query.exactly_once())
     assert query.run(query.exactly_once()) is None
     assert query.values() == [1]
 

@@ -70,7 +70,10 @@ def started(
         is_new = not files.names(OFFSETS)
         with open_queries.starting, state_format(frame.sparkSession, files.newest):
             spark_query = (chosen if name is None else chosen.queryName(name)).start()
-    except Exception as error:  # noqa: BLE001  (raised again, in our words)
+    except BaseException as error:
+        batches.refuse(error)  # Ctrl-C may have come when Spark has the query
+        if not isinstance(error, Exception):
+            raise
         raise translated(error) from None
     try:
         execution = _planned(spark_query)
@@ -78,6 +81,7 @@ def started(
         # Of the same columns, and empty: what rows= makes of it, it makes of each batch.
         empty = run.session.createDataFrame([], frame.schema)
         runner = open_run(run, empty, settings, CLASSIC)
+        batches.open(runner)
     except BaseException as error:
         failure = spark_query.exception()  # where Spark has failed meanwhile, this is why
         reason = error if failure is None else translated(failure)
@@ -88,7 +92,6 @@ def started(
         if reason is error:
             raise
         raise reason from None
-    batches.open(runner)
     return Query(spark_query, batches, runner.gate)
 
 

@@ -274,6 +274,8 @@ class Batches:
         """No run is opened: Spark gets this error for the batch that it may have planned. ``run``:
         it should have begun with the batch at hand, whose caller may catch the error.
         """
+        if not isinstance(error, Exception):  # Ctrl-C, which Py4J's thread would die of, unanswered
+            error = EpochAborted(CANCELLED)
         self.error, self._run = error, run
         self._last_batch_id = None if run is None else run.first_batch_id
         self._decided_on.set()
