@@ -5,7 +5,10 @@ without Spark, in a folder and in an object store.
 from __future__ import annotations
 
 import contextlib
+import itertools
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ from tests.kit.savepoint.stateless import QUERY, complete, decide, log_of, make_
 
 ELSEWHERE = "postgresql://db/decisions"
 FIRST, SECOND = "0" * 16, "1" * 16
+RUN = Incarnation("b" * 16)
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +138,7 @@ def test_a_move_fences_a_driver_that_was_asleep(
     assert asleep.read(2) == ()
     restore(savepoint, moved, Identity.SAME)
     with raised(Fenced, "retired.json") as fenced:
-        asleep.decide(DecisionRecord(Epoch(QUERY, 2), 0, Decision.COMMIT, Incarnation("b" * 16)))
+        asleep.decide(DecisionRecord(Epoch(QUERY, 2), 0, Decision.COMMIT, RUN))
     with raised(CheckpointRefused, "LOG_PRUNED", "Batch 2", "retired.json") as read:
         asleep.read(2)
     for text in (str(fenced.value), str(read.value)):
@@ -214,6 +218,36 @@ def test_a_move_that_comes_too_late_undoes_nothing(
     for run in kept:
         if isinstance(run, RunFile):
             run.release()
+
+
+def test_a_refused_move_fences_nobody(
+    checkpoint: Storage,
+    savepoint: str,
+    moved: str,
+    while_copying: Callable[[Callable[[], object]], None],
+) -> None:
+    """A query that was started while files were copied goes on, also while the move waits to see
+    whether it ends.
+    """
+    log, over = log_of(checkpoint), threading.Event()
+    kept: list[RunFile | Future[None]] = []
+
+    def decides() -> None:
+        for batch_id in itertools.count(2):
+            record = DecisionRecord(Epoch(QUERY, batch_id), 0, Decision.COMMIT, RUN)
+            assert log.decide(record) == record
+            if over.is_set():
+                return
+
+    with ThreadPoolExecutor() as pool:
+        while_copying(lambda: kept.extend((is_started(checkpoint), pool.submit(decides))))
+        with raised(CheckpointRefused, "QUERY_RUNS", SECOND):
+            restore(savepoint, moved, Identity.SAME)
+        over.set()
+        run, decided = kept
+        assert isinstance(run, RunFile) and isinstance(decided, Future)
+        run.release()
+        decided.result()
 
 
 @pytest.mark.parametrize("place", ["elsewhere", "moved"])

@@ -8,7 +8,7 @@ same   the query itself goes on in another place. Only from its very last epoch:
        epochs of a query they have, so an epoch of the same name must never be written with other
        rows. The original is retired.
 
-check -> copy -> retire the original -> check again -> the last step
+check -> copy -> check -> retire the original -> check -> the last step
 
 The copy lies in its place, and nobody starts from it before the last step, one file that is created
 once (``retirement.ENDED``): it says whether the copy is finished or taken back.
@@ -131,6 +131,8 @@ def _end(manifest: Manifest, place: Storage, original: Storage | None, begun: Re
     ended = f"{RESTORING}/{ENDED}"
     try:
         if original is not None:
+            # Who was started meanwhile is not to be fenced by a move that is then refused.
+            _refuse_unless_at_rest(original, manifest)
             stands = retire(original, begun)
             if stands != begun:  # another command was faster
                 raise _left(original, stands)
