@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from exactum.checkpoint import run_file
+from exactum.checkpoint.savepoint import restore
 from exactum.local import LocalKafka
 from exactum.storage.folder import Folder
 from tests.kit.crash import oracle
+from tests.kit.files.s3_server import S3Server, s3_server
 from tests.kit.savepoint.stateless import Driver, make_checkpoint
 from tests.kit.savepoint.totals import Totals
 from tests.kit.spark.query import Query
@@ -67,3 +70,28 @@ def driver(checkpoint: Path) -> Iterator[Driver]:
             return process
 
         yield start
+
+
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "ENDING_S", 0.1)
+    monkeypatch.setattr(run_file, "POLL_STORE_S", 0.05)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    """Each test begins with an empty one."""
+    with s3_server("kept") as server:
+        yield server
+
+
+@pytest.fixture(params=["folder", "store"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where everything lies."""
+    if request.param == "folder":
+        return str(tmp_path)
+    server: S3Server = request.getfixturevalue("server")
+    server.objects.clear()
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return "s3a://bucket"

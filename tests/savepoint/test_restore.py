@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as changed
 
-from exactum.checkpoint import retirement, run_file
+from exactum.checkpoint import retirement
 from exactum.checkpoint.query_place import place_of
 from exactum.checkpoint.query_record import record_of
 from exactum.checkpoint.request_file import Stopped
@@ -25,45 +25,27 @@ from exactum.checkpoint.savepoint import restore as restore_module
 from exactum.checkpoint.savepoint.create import create, delete
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, Restored, restore
-from exactum.errors import CheckpointRefused, ExactumError, Fenced
+from exactum.errors import CheckpointRefused, Fenced
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
 from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
-from exactum.testing.faults import Crash
 from tests.kit.errors import raised
-from tests.kit.every_call import every_call
-from tests.kit.files.s3_server import S3Server, s3_server
-from tests.kit.savepoint.killed import killed_at
-from tests.kit.savepoint.stateless import QUERY, complete, decide, log_of, make_checkpoint, plan
+from tests.kit.savepoint.stateless import (
+    QUERY,
+    complete,
+    decide,
+    is_there,
+    is_usable,
+    log_of,
+    make_checkpoint,
+    plan,
+)
+
+pytestmark = pytest.mark.usefixtures("no_patience")
 
 ELSEWHERE = "postgresql://db/decisions"
 FIRST, SECOND = "0" * 16, "1" * 16
 RUN = Incarnation("b" * 16)
-
-
-@pytest.fixture(autouse=True)
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restore_module, "ENDING_S", 0.1)
-    monkeypatch.setattr(run_file, "POLL_STORE_S", 0.05)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[S3Server]:
-    """Each test begins with an empty one."""
-    with s3_server("kept") as server:
-        yield server
-
-
-@pytest.fixture(params=["folder", "store"])
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where everything lies."""
-    if request.param == "folder":
-        return str(tmp_path)
-    server: S3Server = request.getfixturevalue("server")
-    server.objects.clear()
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    return "s3a://bucket"
 
 
 @pytest.fixture
@@ -98,23 +80,6 @@ def while_copying(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obj
         monkeypatch.setattr(restore_module, "_build", build_slowly)
 
     return arrange
-
-
-def is_usable(place: str) -> bool:
-    """Whether a query starts from it, and is not fenced there."""
-    files = place_of(place)
-    if files.read("metadata") is None:
-        return False
-    try:
-        retirement.refuse_retired(files)
-    except CheckpointRefused:
-        return False
-    log_of(files).read(2)
-    return True
-
-
-def is_there(place: str) -> bool:
-    return bool(place_of(place).names())
 
 
 def elsewhere(checkpoint: Storage) -> None:
@@ -481,84 +446,3 @@ def test_an_original_that_may_have_decided_more_elsewhere(
     complete(checkpoint, 2)
     create(checkpoint.where, f"{root}/newer")
     assert restore(f"{root}/newer", moved, Identity.SAME).batch_id == 2
-
-
-# ---- commands that are killed --------------------------------------------------------------------
-
-CALLS_MAX = 300
-
-
-@contextlib.contextmanager
-def dies_at(request: pytest.FixtureRequest, root: str, at: int) -> Iterator[None]:
-    """The body dies before its change number ``at`` of a folder or a store."""
-    if not root.startswith("s3a:"):
-        with killed_at(at, Path(root)):
-            yield
-        return
-    server: S3Server = request.getfixturevalue("server")
-    server.changes, server.ends_at = 0, at
-    try:
-        yield
-    finally:
-        server.ends_at = server.refusal = None
-
-
-@pytest.mark.sweep
-def test_a_create_that_is_killed_at_each_change(root: str, request: pytest.FixtureRequest) -> None:
-    """Half a savepoint is none; what is left can be deleted."""
-    for at in every_call(CALLS_MAX):
-        place = f"{root}/{at}/savepoint"
-        checkpoint = make_checkpoint(place_of(f"{root}/{at}/checkpoint")).where
-        try:
-            with dies_at(request, root, at):
-                create(checkpoint, place)
-        except (Crash, ExactumError):
-            if place_of(place).read("manifest.json") is not None:
-                verify(place_of(place))
-            if is_there(place):
-                with raised(CheckpointRefused, "SAVEPOINT_PLACE", "savepoint delete"):
-                    create(checkpoint, place)
-                delete(place)
-            create(checkpoint, place)
-        else:
-            assert at > 8, "it was killed at each change"
-            return
-    pytest.fail("it takes more changes than that")
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize("identity", Identity)
-def test_a_restore_that_is_killed_at_each_change(
-    root: str, request: pytest.FixtureRequest, identity: Identity
-) -> None:
-    """The query goes on in one place, never in two: in the old one as it was; or the old one says
-    that the move was cut short, and the same call finishes it.
-    """
-    seen = set()
-    for at in every_call(CALLS_MAX):
-        old = make_checkpoint(place_of(f"{root}/{at}/checkpoint"))
-        savepoint, new = f"{root}/{at}/savepoint", f"{root}/{at}/moved"
-        create(old.where, savepoint)
-        try:
-            with dies_at(request, root, at):
-                restore(savepoint, new, identity)
-        except (Crash, ExactumError):
-            seen.add((is_usable(old.where), is_usable(new)))
-        else:
-            assert at > 10, "it was killed at each change"
-            break
-        if identity is Identity.SAME:
-            assert (is_usable(old.where), is_usable(new)) != (True, True)
-            if not is_usable(old.where) and not is_usable(new):
-                with raised(CheckpointRefused, "RESTORE_UNFINISHED", old.where, new):
-                    retirement.refuse_retired(old)
-        again = restore(savepoint, new, identity)
-        assert (again.query_id == QUERY) is (identity is Identity.SAME)
-        assert is_usable(new) and is_usable(old.where) is (identity is Identity.FORK)
-        if identity is Identity.SAME:
-            decide(place_of(new), 2)
-            with raised(CheckpointRefused, "LOG_PRUNED", "Batch 2"):
-                decide(old, 2)
-    else:
-        pytest.fail("it takes more changes than that")
-    assert {(True, False)} | ({(False, False)} if identity is Identity.SAME else set()) <= seen

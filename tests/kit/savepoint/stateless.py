@@ -7,6 +7,9 @@ import subprocess
 from collections.abc import Callable
 
 from exactum.checkpoint.layout import DECISIONS
+from exactum.checkpoint.query_place import place_of
+from exactum.checkpoint.retirement import refuse_retired
+from exactum.errors import CheckpointRefused
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
 from exactum.storage.folder import Folder
@@ -51,3 +54,20 @@ def plan(files: Storage, batch_id: int) -> None:
 def complete(files: Storage, batch_id: int) -> None:
     plan(files, batch_id)
     files.put(f"commits/{batch_id}", files.read("commits/1") or b"")
+
+
+def is_usable(place: str) -> bool:
+    """Whether a query starts from it, and is not fenced there."""
+    files = place_of(place)
+    if files.read("metadata") is None:
+        return False
+    try:
+        refuse_retired(files)
+    except CheckpointRefused:
+        return False
+    log_of(files).read(2)
+    return True
+
+
+def is_there(place: str) -> bool:
+    return bool(place_of(place).names())
