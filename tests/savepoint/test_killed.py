@@ -5,6 +5,8 @@ in an object store.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,14 +14,18 @@ import pytest
 
 from exactum.checkpoint import retirement
 from exactum.checkpoint.query_place import place_of
+from exactum.checkpoint.retirement import Retirement, retire
+from exactum.checkpoint.savepoint import restore as restore_module
 from exactum.checkpoint.savepoint.create import create, delete
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import Identity, restore
-from exactum.errors import CheckpointRefused, ExactumError
+from exactum.errors import CheckpointRefused, ExactumError, Unavailable
+from exactum.storage.storage import Storage
 from exactum.testing.faults import Crash
-from tests.kit.errors import raised
+from tests.kit.errors import check_error, raised
 from tests.kit.every_call import every_call
 from tests.kit.files.s3_server import S3Server
+from tests.kit.nth_call import at_call
 from tests.kit.savepoint.killed import killed_at
 from tests.kit.savepoint.stateless import QUERY, decide, is_there, is_usable, make_checkpoint
 
@@ -102,3 +108,63 @@ def test_a_restore_that_is_killed_at_each_change(
     else:
         pytest.fail("it takes more changes than that")
     assert {(True, False)} | ({(False, False)} if identity is Identity.SAME else set()) <= seen
+
+
+def test_a_move_that_is_killed_while_it_is_taken_back(
+    root: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver whom nobody saw decides as the original is retired, so the move is taken back. What
+    a killed command leaves of that, the same call finishes: the query goes on in the old place.
+    """
+
+    def too_late(files: Storage, retirement: Retirement) -> Retirement:
+        decide(files, 2)
+        stands = retire(files, retirement)
+        dying.enter_context(dies_at(request, root, at))
+        return stands
+
+    monkeypatch.setattr(restore_module, "retire", too_late)
+    seen = set()
+    for at in range(1, CALLS_MAX):
+        old = make_checkpoint(place_of(f"{root}/{at}/checkpoint"))
+        savepoint, new, second = (f"{root}/{at}/{name}" for name in ("savepoint", "new", "second"))
+        create(old.where, savepoint)
+        with pytest.raises((Crash, ExactumError)) as ended, contextlib.ExitStack() as dying:
+            restore(savepoint, new, Identity.SAME)
+        assert not is_usable(new)
+        if is_usable(old.where):
+            assert {None, retirement.TAKEN_BACK} <= seen
+            check_error(ended.value, CheckpointRefused, "SAVEPOINT_BEHIND", old.where)
+            return
+        seen.add(place_of(new).read("exactum/restoring/ended"))
+        with raised(CheckpointRefused, "RESTORE_UNFINISHED", old.where, new):
+            retirement.refuse_retired(old)
+        with raised(CheckpointRefused, "RESTORE_UNFINISHED", old.where, new):
+            restore(savepoint, second, Identity.SAME)
+        with pytest.raises(CheckpointRefused):
+            restore(savepoint, new, Identity.SAME)
+        assert is_usable(old.where) and not is_usable(new) and not is_there(second)
+        decide(old, 3)
+    pytest.fail("it takes more changes than that")
+
+
+@pytest.mark.parametrize("root", ["folder"], indirect=True)
+def test_a_full_disk_takes_no_move_back(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At whichever file: the same call goes on with the same copy."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for at in range(1, CALLS_MAX):
+        old = make_checkpoint(place_of(f"{root}/{at}/checkpoint"))
+        savepoint, new = f"{root}/{at}/savepoint", f"{root}/{at}/new"
+        create(old.where, savepoint)
+        with monkeypatch.context() as patch:
+            come = at_call(patch, os, ["link"], at, full)
+            with contextlib.suppress(Unavailable):
+                restore(savepoint, new, Identity.SAME)
+        restore(savepoint, new, Identity.SAME)
+        assert is_usable(new) and not is_usable(old.where)
+        if not come():
+            assert at > 4, "each file"
+            return

@@ -376,6 +376,29 @@ def test_a_query_moves_there_and_back(
     assert is_usable(checkpoint.where) and not is_usable(moved)
 
 
+@pytest.mark.parametrize("root", ["folder"], indirect=True)
+def test_a_move_to_a_place_that_served_before(
+    root: str,
+    checkpoint: Storage,
+    savepoint: str,
+    moved: str,
+    while_copying: Callable[[Callable[[], object]], None],
+) -> None:
+    """It is taken back: that gives back nothing of the earlier move to this place."""
+    third = f"{root}/third"
+    restore(savepoint, moved, Identity.SAME)
+    create(moved, f"{root}/later")
+    restore(f"{root}/later", third, Identity.SAME)
+    place_of(moved).remove()
+    create(third, f"{root}/newest")
+    while_copying(lambda: decide(place_of(third), 2))
+    with raised(CheckpointRefused, "SAVEPOINT_BEHIND", third):
+        restore(f"{root}/newest", moved, Identity.SAME)
+    with raised(CheckpointRefused, "RESTORE_UNFINISHED", moved):
+        restore(savepoint, moved, Identity.SAME)
+    assert is_usable(third) and not is_usable(checkpoint.where)
+
+
 @pytest.mark.parametrize("root", ["store"], indirect=True)
 def test_between_a_folder_and_a_store(
     root: str, checkpoint: Storage, moved: str, tmp_path: Path

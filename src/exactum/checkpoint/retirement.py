@@ -17,6 +17,7 @@ says so:
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass
 
@@ -41,9 +42,15 @@ class Retirement:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether the last step was not reached. A command that was killed leaves it so."""
-        names = storage_at(self.to).names(RESTORING)
-        return bool(names) and ENDED not in names
+        """Whether the last step was not reached, or takes the move back, which then is to be undone
+        here. A command that was killed leaves it so. False where ``to`` is out of sight.
+        """
+        with contextlib.suppress(SettingRefused, Unavailable):
+            place = storage_at(self.to)
+            begun, ended = (place.read(f"{RESTORING}/{name}") for name in (BEGUN, ENDED))
+            is_this = begun is not None and json.loads(begun)["savepoint"] == self.savepoint
+            return is_this and ended != FINISHED
+        return False
 
 
 def retire(files: Storage, retirement: Retirement) -> Retirement:
@@ -97,11 +104,7 @@ def refuse_retired(files: Storage) -> None:
     found = retired(files)
     if found is None:
         return
-    try:
-        is_unfinished = found.is_unfinished
-    except (SettingRefused, Unavailable):  # out of sight; who starts there is told the rest
-        is_unfinished = False
-    if is_unfinished:
+    if found.is_unfinished:
         raise CheckpointRefused(
             "RESTORE_UNFINISHED",
             f"The checkpoint {files.where} makes room for {found.to}, and the command that does it "
@@ -135,5 +138,5 @@ def refuse_unfinished(files: Storage) -> None:
         raise CheckpointRefused(
             "RESTORE_UNFINISHED",
             f"The checkpoint {files.where} was to be made of a savepoint, and that was taken back. "
-            "Remove what is there, or restore to another place. Nothing was written.",
+            "Start the query where it was, and then remove what is here. Nothing was written.",
         )

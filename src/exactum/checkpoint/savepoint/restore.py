@@ -37,6 +37,7 @@ from exactum.checkpoint.retirement import (
     FINISHED,
     TAKEN_BACK,
     Retirement,
+    refuse_retired,
     refuse_unfinished,
     reinstate,
     retire,
@@ -53,7 +54,7 @@ from exactum.checkpoint.savepoint.manifest import (
     writing,
 )
 from exactum.durable import stays_below
-from exactum.errors import CheckpointRefused, ExactumError
+from exactum.errors import CheckpointRefused, Refused
 from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
 
@@ -139,10 +140,10 @@ def _end(manifest: Manifest, place: Storage, original: Storage | None, begun: Re
             _refuse_unless_at_rest(original, manifest)
         if not place.create_if_absent(ended, FINISHED):
             refuse_unfinished(place)
-    except ExactumError:
+    except Refused:  # after any other error the same call goes on
         # Once this stands nobody else can finish the move. The copy stays: another command may be
         # at it.
-        if place.create_if_absent(ended, TAKEN_BACK) and original is not None:
+        if original is not None and place.create_if_absent(ended, TAKEN_BACK):
             reinstate(original, begun)
         raise
 
@@ -196,6 +197,9 @@ def _made_before(place: Storage, manifest: Manifest, identity: Identity) -> Rest
     query_id = query_id_of(place)
     if query_id is None or (_claim(place) is not None and not _ended(place)):
         return None
+    begun = Retirement(place.where, manifest.id)
+    if begun.is_unfinished:  # taken back, and who did that may have died over it
+        reinstate(place_of(manifest.checkpoint), begun)
     refuse_unfinished(place)
     restored = record_of(place, query_id).content.restored
     if restored is None or restored.savepoint != manifest.id:
@@ -229,10 +233,11 @@ def _original(manifest: Manifest, place: Storage) -> tuple[Storage, Retirement |
     stands = retired(original)
     if stands is None:
         return original, None
-    is_this = (stands.to, stands.savepoint) == (place.where, manifest.id)
-    if not is_this or not stands.is_unfinished:
-        raise _left(original, stands)
-    return original, stands
+    if stands.is_unfinished:
+        if stands == Retirement(place.where, manifest.id):
+            return original, stands
+        refuse_retired(original)  # which says what is to be repeated
+    raise _left(original, stands)
 
 
 def _left(files: Storage, stands: Retirement) -> CheckpointRefused:
