@@ -411,6 +411,26 @@ def test_between_a_folder_and_a_store(
     assert is_usable(moved) and not is_usable(str(tmp_path / "moved"))
 
 
+def test_a_copy_that_is_no_checkpoint_has_no_savepoint(
+    root: str,
+    checkpoint: Storage,
+    savepoint: str,
+    moved: str,
+    while_copying: Callable[[Callable[[], object]], None],
+) -> None:
+    """Not finished, or taken back: it has the identity of the query, which goes on where it was."""
+
+    def save() -> None:
+        with raised(CheckpointRefused, "RESTORE_UNFINISHED", moved):
+            create(moved, f"{root}/later")
+        assert not is_there(f"{root}/later")
+
+    while_copying(lambda: (save(), goes_on(checkpoint)))
+    with raised(CheckpointRefused, "SAVEPOINT_BEHIND"):
+        restore(savepoint, moved, Identity.SAME)
+    save()
+
+
 @pytest.mark.parametrize("root", ["folder"], indirect=True)
 @pytest.mark.parametrize("place", ["checkpoint", "new", "link"])
 def test_a_savepoint_is_no_place_for_a_checkpoint(savepoint: str, place: str) -> None:

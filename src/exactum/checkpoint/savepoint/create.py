@@ -17,6 +17,7 @@ from pathlib import Path
 from exactum._version import __version__
 from exactum.checkpoint.query_place import QueryPlace, place_of
 from exactum.checkpoint.request_file import Stopped, stop
+from exactum.checkpoint.retirement import refuse_unfinished
 from exactum.checkpoint.run_file import living, runs
 from exactum.checkpoint.savepoint import cut
 from exactum.checkpoint.savepoint.manifest import (
@@ -53,12 +54,13 @@ def create(
     ``timeout_s``.
 
     Raises:
-        CheckpointRefused: there is no complete epoch, one is in doubt, or something is damaged.
+        CheckpointRefused: no epoch is complete, one is in doubt, something is damaged or half made.
         Unavailable: the query did not stop in time, or outran the copy again and again, or ``to``
             cannot be written.
     """
     QueryPlace.of(checkpoint)  # there is a query's
     files, place = place_of(checkpoint), place_of(to)
+    refuse_unfinished(files)
     _refuse_place(place, files)
     _last_complete(files)  # before it is stopped
     stopped = stop(files, timeout_s) if stop_query else Stopped(None)
