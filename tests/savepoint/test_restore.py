@@ -23,7 +23,7 @@ from exactum.checkpoint.run_file import RunFile
 from exactum.checkpoint.savepoint import create as create_module
 from exactum.checkpoint.savepoint import restore as restore_module
 from exactum.checkpoint.savepoint.create import create, delete
-from exactum.checkpoint.savepoint.manifest import verify
+from exactum.checkpoint.savepoint.manifest import copy_files, verify
 from exactum.checkpoint.savepoint.restore import Identity, Restored, restore
 from exactum.errors import CheckpointRefused, Fenced
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
@@ -429,6 +429,26 @@ def test_a_copy_that_is_no_checkpoint_has_no_savepoint(
     with raised(CheckpointRefused, "SAVEPOINT_BEHIND"):
         restore(savepoint, moved, Identity.SAME)
     save()
+
+
+@pytest.mark.parametrize("identity", Identity)
+def test_a_savepoint_that_is_deleted_while_it_is_copied(
+    checkpoint: Storage,
+    savepoint: str,
+    moved: str,
+    monkeypatch: pytest.MonkeyPatch,
+    identity: Identity,
+) -> None:
+    """Says so, and the query is where it was."""
+
+    def too_late(*files: Any) -> Any:
+        delete(savepoint)
+        return copy_files(*files)
+
+    monkeypatch.setattr(restore_module, "copy_files", too_late)
+    with raised(CheckpointRefused, "SAVEPOINT_DAMAGED", savepoint):
+        restore(savepoint, moved, identity)
+    assert is_usable(checkpoint.where) and not is_usable(moved)
 
 
 @pytest.mark.parametrize("root", ["folder"], indirect=True)

@@ -53,6 +53,7 @@ from exactum.checkpoint.savepoint.manifest import (
     verify,
     writing,
 )
+from exactum.checkpoint.state_store import Vanished
 from exactum.durable import stays_below
 from exactum.errors import CheckpointRefused, Refused
 from exactum.storage.folder import Folder
@@ -327,7 +328,10 @@ def _fill(source: Storage, manifest: Manifest, place: Storage, fork_id: str | No
         if fork_id and (f.path == METADATA or f.path.rpartition("/")[0] in (DECISIONS, QUERY))
     ]
     wanted = [f for f in manifest.files if f.path not in left_out]
-    copied = copy_files(source.below(CONTENT), place, [f.path for f in wanted])
+    try:
+        copied = copy_files(source.below(CONTENT), place, [f.path for f in wanted])
+    except Vanished:  # it is deleted meanwhile
+        copied = ()
     if list(copied) != wanted:
         raise CheckpointRefused(
             "SAVEPOINT_DAMAGED",
