@@ -11,6 +11,7 @@ import pytest
 
 from exactum import PostgresSink
 from exactum.errors import CheckpointRefused, HeuristicOutcome
+from exactum.ops import accept as accept_command
 from exactum.sql.writer import SqlScope
 from tests.kit.errors import raised
 from tests.kit.sql.replicated import pair
@@ -95,6 +96,34 @@ def test_finish_brings_in_all_that_a_target_lost_or_nothing(
     assert rows_in(database, table) == expected(range(4))
     query.run([10])
     assert rows_in(database, table) == expected([*range(4), 10])
+
+
+@pytest.mark.parametrize("begins", [2, 3])
+def test_two_people_accept_what_a_log_has_lost(
+    database: SqlDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: int
+) -> None:
+    """The first one starts the query before the other has answered. What it has written since is not
+    loaded again. Spark has logged batch 2 or not, which is decided.
+    """
+    table = database.table()
+    sink = lambda: database.sink(table)  # noqa: E731
+    query = RecordedQuery(tmp_path, {"out": (sink, ID_AND_NAME, tasks_of)})
+    query.run(range(4))
+    query.lose_decision(3)
+    if begins == 2:
+        (query.folder / "commits" / "2").unlink()
+
+    def goes_on(question: str) -> bool:
+        accept(query.folder, begins, "--yes", answer="")
+        query.run(range(begins, 5))
+        return True
+
+    with monkeypatch.context() as asked:
+        asked.setattr(accept_command.click, "confirm", goes_on)
+        told = accept(query.folder, begins, status=2)
+    assert "was started or accepted since it was compared" in told
+    query.run([5])
+    assert rows_in(database, table) == expected([*range(6), *range(begins, 4)])
 
 
 def test_a_later_batch_is_there_already(database: SqlDatabase) -> None:

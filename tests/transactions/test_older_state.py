@@ -181,9 +181,7 @@ def test_a_log_that_was_put_back(tmp_path: Path) -> None:
     """The target is ahead of the log: the batch is written again, where that is accepted."""
     query = files(tmp_path)
     query.run([0, 1, 2])
-    (query.folder / "commits" / "2").unlink()
-    for record in (query.folder / DECISIONS).glob(f"{2:020d}-*"):
-        record.unlink()
+    query.lose_decision(2)
     with raised(CheckpointRefused, "ENDS_DIFFER", "'out'", 2, "decision log", 1):
         query.run([2])
     said = accept(query.folder, 2, "--yes", answer="")
@@ -231,6 +229,37 @@ def test_a_run_that_begins_while_a_person_is_asked(
     query.run([1])
     run.release()
     assert batches_in(tmp_path) == [0]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_query_that_goes_on_while_a_person_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ended: bool
+) -> None:
+    """Somebody else brings the newer state back, and starts it. What it writes is not forgotten.
+    (That rows would be doubled: tests/sql/test_lost_commit.py.)
+    """
+    monkeypatch.setattr(accept_command, "ENDING_S", 0.1)
+    query = files(tmp_path)
+    query.run([0, 1, 2])
+    lost = query.lose_decision(2)
+    run = RunFile(Folder(query.folder), "ab", "0", "4")
+
+    def goes_on(question: str) -> bool:
+        for path, record in lost.items():
+            path.write_bytes(record)
+        run.hold()
+        query.run([2, 3])
+        if ended:
+            run.release()
+        return True
+
+    with monkeypatch.context() as asked:
+        asked.setattr(accept_command.click, "confirm", goes_on)
+        told = accept(query.folder, 2, status=2)
+    assert ("since it was compared" if ended else "lives. Stop it first") in told
+    query.run([4])
+    assert batches_in(tmp_path) == [0, 1, 2, 3, 4]
+    run.release()
 
 
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from exactum.checkpoint.query_place import (
     refuse_another_log,
     shown_place,
 )
-from exactum.checkpoint.query_record import record_of
+from exactum.checkpoint.query_record import QueryRecord, record_of
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.options import DECISION_LOG, SINKS, QueryOptions
@@ -56,12 +56,15 @@ STOP_FIRST = "Stop it first. Nothing was changed."
 @dataclass(frozen=True)
 class Difference:
     """What a start would refuse, and what it costs to go on. ``ahead``: sinks whose marker stands
-    in the way; ``runs``: how many runs of the query have left a trace.
+    in the way; ``runs``: how many runs of the query have left a trace. ``record`` is what the query
+    had on file, ``step`` what a start would do.
     """
 
     lines: tuple[str, ...]
-    ahead: tuple[str, ...] = ()
-    runs: int = 0
+    ahead: tuple[str, ...]
+    runs: int
+    record: QueryRecord
+    step: resolve.Redeliver | resolve.Close
 
 
 @click.command()
@@ -140,7 +143,8 @@ def accept(
             click.echo("nothing to accept: targets, log and checkpoint end with the same batch")
             return
         _say_and_ask(found.lines, f"go on with micro-batch {batch_id}", yes=yes)
-        _record(place, log, batch_id, found.runs)
+        _refuse_living(place.files, STOP_FIRST)
+        _record(place, log, batch_id, found)
         for participant in participants:
             if participant.name in found.ahead and remembers(participant):
                 participant.forget_batches(batch_id)
@@ -204,7 +208,7 @@ def _difference(
     def each(function: Callable[[Participant], R], /) -> list[R]:
         return [function(participant) for participant in participants]
 
-    record = place.record()
+    record, step = place.record(), resolve.at_start(log.read(begins))
     noted = record.noted
     earlier = recent(log, begins, noted)
     ends = ends_at(begins, log, each, earlier, noted)
@@ -223,7 +227,7 @@ def _difference(
         lines += _dropped(participants, begins, log)
     ahead = tuple(t.name for t in ends.targets if t.has is not None and t.has >= begins)
     runs = max([record.runs, *(run_number(s.incarnation) for s in unknown if s.incarnation)])
-    return Difference(tuple(lines), ahead, runs)
+    return Difference(tuple(lines), ahead, runs, record, step)
 
 
 def _costs(ends: Ends) -> Iterator[str]:
@@ -268,28 +272,34 @@ def _dropped(participants: Sequence[Participant], begins: int, log: PermitLog) -
             )
 
 
-def _record(place: QueryPlace, log: PermitLog, begins: int, runs: int) -> None:
-    """An ABORT in the next slot of the batch, which keeps out a run of before; and from where on a
+def _record(place: QueryPlace, log: PermitLog, begins: int, found: Difference) -> None:
+    """An ABORT in the slot that was free, which keeps out a run of before; and from where on a
     start compares, with batches and with runs.
 
     Raises:
-        CheckpointRefused: somebody has decided meanwhile.
+        CheckpointRefused: the query has gone on since it was compared. What it wrote must not be
+            forgotten.
         ExactumError: as ``RecordFile.change``.
     """
 
-    step, noted = resolve.at_start(log.read(begins)), Noted(first=begins)
+    step, noted = found.step, Noted(first=begins)
+    gone_on = CheckpointRefused(
+        "QUERY_RUNS",
+        f"{place} was started or accepted since it was compared. Nothing was changed. If a start "
+        "still refuses, repeat the command.",
+    )
+    if place.record() != found.record:
+        raise gone_on
     if isinstance(step, resolve.Close):
         epoch = Epoch(place.query_id, begins)
         mine = DecisionRecord(epoch, step.attempt, Decision.ABORT, new_incarnation())
         if log.decide(mine) != mine:
-            raise CheckpointRefused(
-                "QUERY_RUNS", f"A run of {place} has just begun. Stop it first."
-            )
+            raise gone_on
         noted = Noted(first=begins, accepted=step.attempt)
     at, log_id = shown_place(place.decision_log), log.log_id()
     record_of(place.files, place.query_id).change(
         lambda record: replace(
-            record, decision_log=at, log_id=log_id, noted=noted, runs=max(runs, record.runs)
+            record, decision_log=at, log_id=log_id, noted=noted, runs=max(found.runs, record.runs)
         )
     )
 

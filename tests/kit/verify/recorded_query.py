@@ -153,6 +153,15 @@ class RecordedQuery:
         for path in (self.staging or self.folder / STAGING).rglob("*.staged"):
             path.unlink()
 
+    def lose_decision(self, batch_id: int) -> dict[Path, bytes]:
+        """Of its last batch, which Spark has not logged. What the log has lost."""
+        (self.folder / "commits" / str(batch_id)).unlink()
+        records = (self.folder / DECISIONS).glob(f"{batch_id:020d}-*")
+        lost = {path: path.read_bytes() for path in records}
+        for path in lost:
+            path.unlink()
+        return lost
+
     def _write(
         self, opened: Mapping[str, OpenSink], batch_id: int, *, dies: bool
     ) -> Callable[[WriteOrder], Sequence[PreparedTransaction]]:
