@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ import psutil
 import pytest
 
 from exactum.ops.crash_test.killing import JobProgress, Killing, KillMoment, PlannedKill, Shown
+from exactum.ops.processes import kill_all, members
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 
@@ -94,6 +96,28 @@ def test_a_query_that_rests_is_fed_and_at_last_killed_at_any_moment() -> None:
     assert given == []
     ended = Killing(Played((3, 4, "3-0", 9)), lambda: True, quiet_s=60, batch_timeout_s=60)
     assert ended.met(PlannedKill(KillMoment.DECIDED)) is None
+
+
+def test_a_process_that_may_not_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is root's, below ``sudo``: the others are killed all the same, and none is left stopped."""
+    two = ["/bin/sh", "-c", "sleep 300 & sleep 300 & echo; wait"]
+    with subprocess.Popen(two, stdout=subprocess.PIPE, start_new_session=True) as leader:
+        assert leader.stdout is not None and leader.stdout.readline()
+        of_root, kill = max(members(leader.pid)), os.kill
+
+        def refused(pid: int, number: int) -> None:
+            if pid == of_root:
+                raise PermissionError(errno.EPERM, "Operation not permitted")
+            kill(pid, number)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "kill", refused)
+            try:
+                assert kill_all(leader.pid, set()) == 3
+                await_true(lambda: members(leader.pid) == {of_root}, "the others end")
+            finally:
+                kill(of_root, signal.SIGKILL)
+                kill(leader.pid, signal.SIGKILL)
 
 
 COMMAND = [sys.executable, "-m", "exactum.ops.cli", "demo"]

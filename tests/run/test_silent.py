@@ -150,6 +150,35 @@ def test_a_frozen_process_that_does_not_die(tmp_path: Path) -> None:
         assert run.ends() == 0
 
 
+LEAVES = """
+import subprocess, sys, time
+from pathlib import Path
+if Path("left").exists():
+    sys.exit(0)
+left = subprocess.Popen(["sleep", "600"])
+Path("left.tmp").write_text(str(left.pid))
+Path("left.tmp").rename("left")
+while not Path("go").exists():
+    time.sleep(0.05)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("status", [1, pytest.param(0, marks=pytest.mark.deep)])
+def test_a_dead_script_of_which_something_does_not_die(tmp_path: Path, status: int) -> None:
+    """It is given a time, and said. The script is started again all the same, or is done."""
+    given = ("--listen", "none", "--restart-delay", "10 ms")
+    with run_command.command(tmp_path, LEAVES, *given, arguments=[str(status)]) as run:
+        run.until((tmp_path / "left").exists, "it has started something")
+        left = int((tmp_path / "left").read_text())
+        with undying(left):
+            (tmp_path / "go").touch()
+            run.says(f"process {run.pids()[0]} has not ended yet, though it was killed")
+            run.until(lambda: len(run.pids()) > status, "the next life")
+            assert left in members(run.pids()[0])
+        assert run.ends() == 0
+
+
 JVM_IS_GONE = """
 completes()
 if not Path("gone").exists():

@@ -97,7 +97,8 @@ def _lives(pid: int) -> bool:
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it ended by itself
+    # It ended by itself, or is another user's, as below sudo: the others are signalled anyhow.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 

@@ -149,20 +149,11 @@ class Child:
         self._link.close()
         return True
 
-    def kill_tree(self, grace_s: float = 0.0) -> None:
-        """Kill what is left of its tree after ``grace_s``, and reap it. Nothing of it lives when
-        this returns.
-
-        Raises:
-            ExactumError: a process survives SIGKILL for seconds.
-        """
-        deadline_s = time.monotonic() + grace_s
+    def await_leaving(self) -> None:
+        """What is left of its tree has a time to end by itself."""
+        deadline_s = time.monotonic() + GRACE_S
         while processes.members(self.pid) and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
-        self.kill()
-        self._process.wait()
-        processes.await_gone(self.pid)
-        self._link.close()
 
 
 def _report(fields: Mapping[str, Any], queries: Iterable[object], now_s: float) -> Report:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from exactum.ops.processes import GONE_TIMEOUT_S
-from exactum.ops.run.child import GRACE_S, POLL_S, Child
+from exactum.ops.run.child import POLL_S, Child
 from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending
 from exactum.ops.run.plan import (
     ENDING_EVERY_S,
@@ -60,7 +60,7 @@ class Supervisor:
         self._standby_silence = SilenceTimeout(max(STANDBY_SILENT_S, plan.standby_timeout_s))
         self._active: Child | None = None
         self._standby: Child | None = None
-        self._killed: list[Child] = []  # nobody waits for them: what they still do is fenced
+        self._killed: list[Child] = []  # no standby waits for them: what they still do is fenced
         # The batch that was begun last, by query, unless it is known to be complete.
         self._open: dict[str, int] = {}
         self._standby_due_s: float | None = 0.0
@@ -74,9 +74,6 @@ class Supervisor:
     def run(self) -> Status:
         """Until the script is done, must not run any more, or a signal has stopped it. For the main
         thread.
-
-        Raises:
-            ExactumError: a process could not be killed.
         """
         with Signals() as signals:
             try:
@@ -208,6 +205,10 @@ class Supervisor:
         if self._outcome is not None:
             self._over = True
         elif self._start_due_s is not None and now_s >= self._start_due_s:
+            # Nothing of a dead life is left, unless it outlives SIGKILL.
+            if self._killed and now_s < self._start_due_s + GONE_TIMEOUT_S:
+                return
+            self._give_up_killed()
             self._start_due_s = None
             self._start(now_s, has_turn=True)
 
@@ -217,10 +218,9 @@ class Supervisor:
         how = ending(status, child.reports, child.last, now_s)
         if child is self._active:
             how = self._same_batch.judged(how)
-        if self._standby is not None and how.meaning is Meaning.RESTART:
-            self._kill(child)
-        else:
-            child.kill_tree(GRACE_S if how.meaning is Meaning.DONE else 0.0)
+        if how.meaning is Meaning.DONE:
+            child.await_leaving()
+        self._kill(child)
         self._say(f"process {child.pid}: {how.text}")
         if child is self._standby:
             self._standby = None
@@ -344,14 +344,18 @@ class Supervisor:
 
     def _end_all(self) -> None:
         for child in self._children():
-            child.kill_tree()
+            self._kill(child)
         self._active = self._standby = None
         deadline_s = time.monotonic() + GONE_TIMEOUT_S
         while self._killed and time.monotonic() < deadline_s:
             self._reap()
             time.sleep(POLL_S)
+        self._give_up_killed()
+
+    def _give_up_killed(self) -> None:
         for child in self._killed:
             self._say(f"process {child.pid} has not ended yet, though it was killed")
+        self._killed = []
 
 
 class SilenceTimeout:
