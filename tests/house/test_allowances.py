@@ -12,7 +12,7 @@ SRC = ROOT / "src" / "exactum"
 TOP = "(top)"
 LINES_MAX = {
     TOP: 1_050,
-    "checkpoint": 2_790,
+    "checkpoint": 2_825,
     "custom": 1_350,
     "files": 1_730,
     "formats": 2_470,

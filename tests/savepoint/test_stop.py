@@ -12,6 +12,7 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 
 from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import place_of
-from exactum.checkpoint.request_file import ask, is_asked, stop
+from exactum.checkpoint.request_file import Requests, ask, stop
 from exactum.checkpoint.run_file import RunFile, living, request_name
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import Identity, restore
@@ -44,9 +45,16 @@ from tests.kit.savepoint.stateless import (
     make_checkpoint,
     plan,
 )
+from tests.kit.transactions.operator import typed
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 RUN = "1a" * 8
+
+
+def is_asked(files: Storage, incarnation: str) -> bool:
+    return files.read(request_name(incarnation)) is not None
+
+
 FIRST = Batch(0, SourceOffsets(), first=True)
 
 
@@ -120,19 +128,35 @@ def test_a_request_is_for_one_run_and_for_a_time(checkpoint: Path) -> None:
     it named. A run that begins clears it away.
     """
     files = Folder(checkpoint)
-    assert not is_asked(files, "1" * 16)
+    first, second = (Requests(files, n * 16) for n in ("1", "2"))
+    assert not first.stands()
     ask(files, "1" * 16, stands_s=60)
-    assert is_asked(files, "1" * 16) and not is_asked(files, "2" * 16)
-    ask(files, "1" * 16, stands_s=0)
-    assert not is_asked(files, "1" * 16), "it is too old"
+    assert first.stands() and not second.stands()
+    ask(files, "1" * 16, stands_s=0.2)
+    assert first.stands()
+    time.sleep(0.2)
+    assert not first.stands(), "it is too old"
+    ask(files, "1" * 16, stands_s=60)
+    assert first.stands(), "another one"
     (checkpoint / request_name("1" * 16)).write_text("half")
-    assert not is_asked(files, "1" * 16)
+    assert not first.stands()
     run = RunFile(files, "2" * 16, "0", "4.2.0")
     ask(files, "2" * 16, stands_s=60)
+    assert second.stops() and not first.stops()
     run.hold()
-    assert is_asked(files, "2" * 16)
-    assert len(list((checkpoint / "exactum" / "requests").iterdir())) == 1
+    assert second.stands()
+    left = {path.name for path in (checkpoint / "exactum" / "requests").iterdir()}
+    assert left == {f"{'2' * 16}.json", f"{'2' * 16}.stops.json"}
     run.release()
+
+
+def test_the_clock_of_who_asks(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be an hour off."""
+    requests, now_s = Requests(Folder(checkpoint), "1" * 16), time.time()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: now_s - 3600)
+        ask(Folder(checkpoint), "1" * 16, stands_s=60)
+    assert requests.stands()
 
 
 @pytest.mark.parametrize("in_store", [False, True])
@@ -189,6 +213,95 @@ def test_a_query_is_stopped_by_a_request(
         driver.join()
         assert (stopped.batch_id, stopped.incarnations) == (FIRST.batch_id, ("1" * 16,))
         assert files.names("exactum/requests") == []
+
+
+class Stoppable:
+    """A run that is between two epochs, in this process. ``stop`` is what Spark does to stop it."""
+
+    def __init__(
+        self, files: Folder, incarnation: str, stop: Callable[[], None] = lambda: None
+    ) -> None:
+        self.stopped = threading.Event()
+
+        def stops() -> None:
+            stop()
+            self.stopped.set()
+
+        run: Any = SimpleNamespace(
+            incarnation=incarnation,
+            live=SimpleNamespace(stop=stops),
+            still_runs=lambda: not self.stopped.is_set(),
+        )
+        self.request = StopRequest(run, files, EpochGate(run))
+
+    def tend(self) -> None:
+        """In a thread of its own, as housekeeping does."""
+
+        def tends() -> None:
+            while not self.stopped.wait(0.01):
+                self.request.tend()
+
+        threading.Thread(target=tends, daemon=True).start()
+
+
+def test_a_query_that_stops_as_the_time_is_over(checkpoint: Path, tmp_path: Path) -> None:
+    """It cannot be kept from it any more: nobody is told that it goes on, and the savepoint is made."""
+    files = Folder(checkpoint)
+    is_over = lambda: await_true(lambda: not is_asked(files, "1" * 16), "the time is over")  # noqa: E731
+    run = Stoppable(files, "1" * 16, is_over)
+    run.tend()
+    create(str(checkpoint), tmp_path / "savepoint", stop_query=True, timeout_s=2)
+    assert run.stopped.is_set()
+    assert list((checkpoint / "exactum" / "requests").iterdir()) == []
+
+
+def test_a_request_that_is_taken_back_at_the_last_moment(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right before the query would say that it stops: it goes on, as the one who asked was told."""
+    files = Folder(checkpoint)
+    run = Stoppable(files, "1" * 16)
+    ask(files, "1" * 16, stands_s=60)
+    run.request.tend()
+    take_back = lambda: files.delete([request_name("1" * 16)])  # noqa: E731
+    with monkeypatch.context() as patch:
+        came = at_call(patch, Folder, ["put"], 1, after(take_back))
+        run.request.tend()
+    assert came()
+    run.request.tend()
+    time.sleep(0.2)
+    assert not run.stopped.is_set()
+    run.request.close()
+
+
+def test_one_of_two_runs_does_not_answer(checkpoint: Path, driver: Driver) -> None:
+    """A frozen one, and the one that took over from it: that this has stopped is said."""
+    driver("1" * 16)
+    run = Stoppable(Folder(checkpoint), "2" * 16)
+    run.tend()
+    with raised(Unavailable, "1" * 16, "a run of it has stopped", "--timeout") as told:
+        stop(Folder(checkpoint), 3)
+    await_true(run.stopped.is_set, "the other one has stopped")
+    assert "it goes on" not in str(told.value)
+
+
+def test_a_query_that_is_started_again_at_once(
+    checkpoint: Path, tmp_path: Path, driver: Driver
+) -> None:
+    """By its platform, say, while the savepoint is made: nobody is told that it is stopped."""
+    first = driver("1" * 16)
+
+    def again() -> None:
+        await_true(lambda: is_asked(Folder(checkpoint), "1" * 16), "it is asked to stop")
+        driver("2" * 16)
+        first.kill()
+
+    starter = threading.Thread(target=again)
+    starter.start()
+    of = ("--checkpoint", checkpoint, "--to", tmp_path / "savepoint")
+    told = typed("savepoint", "create", *of, "--stop", status=0).output
+    starter.join()
+    assert "was stopped" in told and "it runs again" in told
 
 
 @pytest.mark.parametrize("place", [None, "postgresql://db/decisions", "/data/decisions"])

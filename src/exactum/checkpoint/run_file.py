@@ -108,7 +108,7 @@ class RunFile:
             there = [f"{at}/{n}" for at in (RUNS, REQUESTS) for n in self._files.names(at)]
             kept = {run.incarnation for run in (self._run, *living(self._files))}
             own = [name for name in there if name.endswith(ENDING)]
-            self._files.delete([name for name in own if Path(name).stem not in kept])
+            self._files.delete([n for n in own if Path(n).name.partition(".")[0] not in kept])
         except (OSError, ExactumError) as error:
             self._is_taken = False
             self._lock.drop()

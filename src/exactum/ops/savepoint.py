@@ -44,10 +44,14 @@ def savepoint() -> None:
 )
 def create(checkpoint: str, to: str, stop_query: bool, timeout_s: float) -> None:
     """Make a savepoint of a query that runs, or of one that is stopped."""
+    from exactum.checkpoint.query_place import place_of
+    from exactum.checkpoint.run_file import living
     from exactum.checkpoint.savepoint.create import create
 
     made = create(checkpoint, to, stop_query=stop_query, timeout_s=timeout_s)
-    stopped = "; the query is stopped" if stop_query else ""
+    stopped = "; the query was stopped" if stop_query else ""
+    if stop_query and (again := living(place_of(checkpoint))):
+        stopped += f", and it runs again: {again[0]}"
     click.echo(
         f"savepoint {to}: epoch {made.batch_id}, {len(made.files)} files, {made.size_bytes:,} "
         f"bytes{stopped}"

@@ -20,7 +20,7 @@ from pyspark import __version__ as spark_version
 
 from exactum._version import __version__
 from exactum.checkpoint import retirement
-from exactum.checkpoint.request_file import is_asked
+from exactum.checkpoint.request_file import Requests
 from exactum.checkpoint.run_file import RunFile
 from exactum.errors import EpochAborted
 from exactum.protocol.model import Completed
@@ -127,7 +127,7 @@ class StopRequest:
         retirement.refuse_retired(files)
         self._run = run
         self._gate = gate
-        self._files = files
+        self._requests = Requests(files, str(run.incarnation))
         self._every_s = EVERY_S if isinstance(files, Folder) else EVERY_STORE_S
         self._run_file = RunFile(files, str(run.incarnation), __version__, spark_version)
         self._lock = threading.Lock()
@@ -147,7 +147,7 @@ class StopRequest:
             if self._closed.is_set() or self._stopping:
                 return
             self._run_file.hold()  # where it could not be before
-        if not is_asked(self._files, str(self._run.incarnation)):
+        if not self._requests.stands():
             if self._asked:
                 logger.info("%s: the request to stop was taken back or is too old", self._run)
                 self._over(goes_on=True)
@@ -155,7 +155,7 @@ class StopRequest:
             self._asked = True
             self._gate.shut()
             logger.info("%s: asked to stop after the epoch at hand", self._run)
-        elif self._gate.between_epochs(math.inf):
+        elif self._gate.between_epochs(math.inf) and self._requests.stops():
             with self._lock:
                 if self._closed.is_set():
                     return
