@@ -11,7 +11,7 @@ from functools import partial
 
 from exactum.errors import ExactumError, OutcomeUnknown, Unavailable
 from exactum.protocol.ends import Noted
-from exactum.protocol.finish import commit_decided, decided_from, finished
+from exactum.protocol.finish import commit_decided, decided_around, finished
 from exactum.protocol.model import Incarnation, SourceOffsets
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun, Write
@@ -184,9 +184,9 @@ class Process:
         _, ports = self._ports()
         log = world.system.log(world.setup, world.storage, self.around)
         self.began_batch = self._first_batch()
-        permits = decided_from(log, self.began_batch)
+        permits = decided_around(log, self.began_batch)[1].commits
         committed = [transaction for port in ports for transaction in commit_decided(port, permits)]
-        for batch in finished(permits, committed):
+        for batch in finished([permit.record for permit in permits], committed):
             world.happened["batches finished by a finisher"] += batch.transactions > 0
 
     def _abort(self) -> None:

@@ -106,7 +106,7 @@ def evil_story(made: Checkpoint, text: str, name: str = "orders") -> Story:
         input_rows=1,
     )  # fmt: skip
     story.tell("RowsDeadLettered", rows=3)
-    story.tell("DecidedFinished", batch_ids=[4], transactions=1, rows=1, left=0, troubles=[text])
+    story.tell("DecidedFinished", batch_ids=[4], transactions=1, rows=1)
     story.dies(error=text, disposition=text, text=text).tell("SupervisorEnds", status=text)
     return story.ends(text, "halt", text)
 

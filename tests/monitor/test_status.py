@@ -85,7 +85,7 @@ def test_dead_and_in_doubt(checkpoint: Checkpoint) -> None:
 
 
 def test_dead_and_nothing_in_doubt(tmp_path: Path) -> None:
-    """The batch was completed and Spark did not come to log it; a supervisor finished it; it was
+    """The batch was completed and Spark did not come to log it; an operator finished it; it was
     not decided; or it is at most once, where a record promises nothing.
     """
     stories = {

@@ -285,10 +285,9 @@ def test_a_commit_that_usually_takes_long() -> None:
     assert verdict(story.after(10).lag(5, 1.0)) is Verdict.IN_DOUBT
 
 
-def test_what_a_supervisor_has_finished_is_not_in_doubt() -> None:
+def test_what_an_operator_has_finished_is_not_in_doubt() -> None:
     story = Story().starts().begins(3).decides(3).dies()
     assert verdict(story) is Verdict.IN_DOUBT
-    assert verdict(story.finished(3, left=1)) is Verdict.IN_DOUBT
     assert verdict(story.finished(3)) is Verdict.DOWN
 
 

@@ -26,6 +26,8 @@ from tests.kit.query_record import on_file
 from tests.kit.transactions.operator import accept, invoke, listed, transactions, typed
 from tests.kit.verify.recorded_query import RecordedQuery, of_numbers
 
+UNASKED = "the decision log cannot be asked"
+
 
 @pytest.fixture
 def numbers(tmp_path: Path) -> RecordedQuery:
@@ -89,12 +91,39 @@ def test_another_decision_log(numbers: RecordedQuery, tmp_path: Path, batches: l
         told = transactions(*command, *other, status=2).output
         assert "[DECISION_LOG_OTHER]" in told and "is empty" in told
     (found,) = listed(*other[1:], status=2)
-    assert (found["on_record"], "look again" in found["do"]) == (
-        "the decision log cannot be asked",
-        True,
-    )
+    assert (found["on_record"], "look again" in found["do"]) == (UNASKED, True)
     transactions("finish", "--checkpoint", numbers.folder, status=0)
     assert written(tmp_path) == [f'{{"n":{n}}}\n' for n in batches]
+
+
+@pytest.mark.parametrize(
+    ("lost", "decided"),
+    [(0, {2, 3}), (1, {2, 3}), (2, None), (3, {2})],
+    ids=str,
+)
+def test_a_lost_record(
+    numbers: RecordedQuery, tmp_path: Path, lost: int, decided: set[int] | None
+) -> None:
+    """``list`` and ``finish`` say the same of it. Spark has not logged batches 2 and 3, and the driver died
+    before it committed 3. Nobody needs a record before these. Where one of them is gone and a later one is
+    there the log is damaged, and nothing is called undecided.
+    """
+    numbers.run([0, 1, 2, 3], dies_after_decision=True)
+    (numbers.folder / "commits" / "2").unlink()
+    for record in (numbers.folder / DECISIONS).glob(f"{lost:020d}-*"):
+        record.unlink()
+    at = ("--checkpoint", numbers.folder)
+    if decided is None:
+        (found,) = listed(numbers.folder, status=2)
+        assert (found["on_record"], found["needs_person"]) == (UNASKED, False)
+        for command in ("list", "finish", "abort"):
+            told = transactions(command, *at, status=2).output
+            assert "is damaged: it is missing" in told and f"{lost:020d}-0.json" in told
+        return
+    found = listed(numbers.folder, status=1)
+    assert {t["batch_id"] for t in found if t["on_record"] == "COMMIT on record"} == decided
+    finished = transactions("finish", *at, "--json", status=0).json["batches"]
+    assert {each["batch_id"] for each in finished} == decided
 
 
 COLUMNS = (("id", "bigint"), ("name", "string"))

@@ -13,8 +13,7 @@ from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import CheckpointRefused, InvariantBroken, SettingRefused
 from exactum.files.slot_log import SlotLog
 from exactum.protocol.decision_log import DecisionLog
-from exactum.protocol.ends import RECENT_BATCHES
-from exactum.protocol.finish import BATCHES_MAX
+from exactum.protocol.finish import Decided, decided_around
 from exactum.protocol.inspection import Promise
 from exactum.protocol.model import Decision, DecisionRecord, PreparedTransaction
 from exactum.protocol.resolve import commit_in_force
@@ -30,25 +29,15 @@ def read_batch(place: QueryPlace, batch_id: int) -> tuple[DecisionRecord, ...]:
         return tuple(log.read(batch_id))
 
 
-def read_unfinished(place: QueryPlace, first: int) -> tuple[DecisionRecord, ...]:
-    """From a few batches before ``first`` up to the first one that is not decided. ``first`` is the
-    first one that Spark has not logged as done.
+def read_around(place: QueryPlace, first: int) -> tuple[Decided, Decided]:
+    """Before ``first`` and from it on, as ``decided_around``. It is the first batch that Spark has
+    not logged as done.
 
     Raises:
         ExactumError: it cannot be read.
     """
-    found: list[DecisionRecord] = []
     with closing(place.open_log()) as log:
-        for batch_id in range(max(0, first - RECENT_BATCHES), first):
-            # Pruned, or damaged and long done: nobody needs it.
-            with contextlib.suppress(CheckpointRefused, InvariantBroken):
-                found += log.read(batch_id)
-        for batch_id in range(first, first + BATCHES_MAX):
-            records = log.read(batch_id)
-            found += records
-            if commit_in_force(records) is None:
-                break
-    return tuple(found)
+        return decided_around(log, first)
 
 
 # ---- promises --------------------------------------------------------------------------------

@@ -57,14 +57,13 @@ SUPERVISOR_FACTS = (
     "ProcessRestarts",  # delay_s
     "ProcessTakesOver",  # pid
     "ProcessFrozen",  # pid, silent_s
-    "DecidedFinished",  # batch_ids, transactions, rows, left, troubles
     "SupervisorEnds",  # status
+    # Of ``exactum transactions``; behind OperatorFenced older drivers can decide nothing more.
+    "DecidedFinished",  # batch_ids, transactions, rows
     "OperatorFenced",  # batch_id, attempt, transactions (that were aborted)
 )
-"""What ``exactum run`` writes of a script's processes, for each query that the script has told of.
-``query_id`` is the query's. ``exactum transactions`` writes DecidedFinished, too.
-
-OperatorFenced is of ``abort``: drivers that were there before it can decide nothing more.
+"""What ``exactum run`` writes of a script's processes, for each query that the script has told of;
+and what an operator's command has settled. ``query_id`` is the query's.
 """
 
 

@@ -38,7 +38,7 @@ FORGOTTEN_MS = 120_000
 WAITS_FOR_DATA = "Waiting for "
 """How Spark begins to say that there is nothing to do (``QueryWaits.doing``)."""
 COMMITTED, REDELIVERED, FINISHED, ABANDONED = "committed", "redelivered", "finished", "abandoned"
-"""How an attempt at a micro-batch ended; FINISHED: by ``exactum run`` or an operator."""
+"""How an attempt at a micro-batch ended; FINISHED: by an operator's command."""
 
 
 @dataclass
@@ -180,7 +180,7 @@ class QueryStats:
     epoch: int | None = None
     """The batch that was completed last."""
     finished: int | None = None
-    """The last batch that a supervisor or an operator has finished, whose driver had died."""
+    """The last batch that an operator's command has finished, whose driver had died."""
     at_hand: BatchAtHand | None = None
     """None between two batches."""
     in_doubt: InDoubt | None = None
@@ -436,10 +436,8 @@ class QueryStats:
 
     def _decided_finished(self, at_ms: int, of: Mapping[str, Any]) -> None:
         batches = [int(batch_id) for batch_id in of["batch_ids"]][-BATCHES_MAX:]
-        if batches and not of["left"]:
+        if batches:
             self.in_doubt, self.last_commit_ms, self.finished = None, at_ms, max(batches)
-        elif batches and self.in_doubt is None:  # its driver died before it could say so
-            self.in_doubt = InDoubt(batches[-1], at_ms, int(of["left"]), 0)
         for batch_id in batches:
             add_bounded(self.batches, BatchLine(batch_id, at_ms, FINISHED), BATCHES_MAX)
 

@@ -243,13 +243,8 @@ def _process_ended(of: Fields) -> Sentence:
 
 
 def _finished(of: Fields) -> Sentence:
-    problems = "\n".join(str(problem) for problem in of["troubles"] or ())
-    if of["left"]:
-        return Sentence("A decided micro-batch could not be finished yet", BAD, problems)
-    if not of["batch_ids"]:
-        return Sentence("Nothing was left to finish", QUIET, problems)
     title = f"Decided micro-batch {_batches(of['batch_ids'])} was finished"
-    return Sentence(f"{title}: {count(int(of['rows']), 'row')}", GOOD, problems)
+    return Sentence(f"{title}: {count(int(of['rows']), 'row')}", GOOD)
 
 
 def _operator_fenced(of: Fields) -> Sentence:

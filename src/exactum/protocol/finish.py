@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from exactum.errors import CheckpointRefused, InvariantBroken
 from exactum.protocol import resolve
 from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.ends import RECENT_BATCHES
-from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
+from exactum.protocol.model import CommitPermit, DecisionRecord, PreparedTransaction, rows_of
 from exactum.protocol.participant import Participant
 
 BATCHES_MAX = 8
@@ -37,37 +37,41 @@ class Finished:
     left: int
 
 
-def decided_from(log: DecisionLog, batch_id: int) -> list[CommitPermit]:
-    """The COMMITs in force from ``batch_id`` on, up to the first batch without one.
+@dataclass
+class Decided:
+    """What a log has of some batches, oldest first: all their records, and their COMMITs in
+    force.
+    """
+
+    records: list[DecisionRecord] = field(default_factory=list)
+    commits: list[CommitPermit] = field(default_factory=list)
+
+    def read(self, log: PermitLog, batch_id: int) -> bool:
+        """One more; whether it is decided. Raises as ``DecisionLog.read``."""
+        records = log.read(batch_id)
+        in_force = resolve.commit_in_force(records)
+        self.records.extend(records)
+        if in_force is not None:
+            self.commits.append(log.permit(in_force))
+        return in_force is not None
+
+
+def decided_around(log: DecisionLog, first: int) -> tuple[Decided, Decided]:
+    """Of the last batches before ``first``, which are over: a target may have lost one of them; and
+    from ``first`` on, up to the first one that is not decided.
 
     Raises:
-        ExactumError: as ``DecisionLog.read``.
+        ExactumError: as ``DecisionLog.read``; what lies before may be damaged.
     """
-    records = PermitLog(log)
-    permits: list[CommitPermit] = []
-    for candidate in range(batch_id, batch_id + BATCHES_MAX):
-        record = resolve.commit_in_force(records.read(candidate))
-        if record is None:
+    permits, before, onwards = PermitLog(log), Decided(), Decided()
+    for batch_id in range(first, first + BATCHES_MAX):  # first of all: see ``ends.check_start``
+        if not onwards.read(permits, batch_id):
             break
-        permits.append(records.permit(record))
-    return permits
-
-
-def decided_before(log: DecisionLog, batch_id: int) -> list[CommitPermit]:
-    """The COMMITs in force of the last batches before ``batch_id``, which are over: for a target
-    that has lost one of them.
-
-    Raises:
-        Unavailable: storage did not answer.
-    """
-    records = PermitLog(log)
-    permits: list[CommitPermit] = []
-    for earlier in range(max(0, batch_id - RECENT_BATCHES), batch_id):
-        with contextlib.suppress(CheckpointRefused, InvariantBroken):  # pruned, or damaged
-            record = resolve.commit_in_force(records.read(earlier))
-            if record is not None:
-                permits.append(records.permit(record))
-    return permits
+    for batch_id in range(max(0, first - RECENT_BATCHES), first):
+        # Pruned, or damaged and long done: nobody needs it.
+        with contextlib.suppress(CheckpointRefused, InvariantBroken):
+            before.read(permits, batch_id)
+    return before, onwards
 
 
 def commit_decided(
@@ -90,12 +94,12 @@ def commit_decided(
 
 
 def finished(
-    permits: Iterable[CommitPermit], committed: Iterable[PreparedTransaction]
+    records: Iterable[DecisionRecord], committed: Iterable[PreparedTransaction]
 ) -> list[Finished]:
     """What of each batch stands once ``committed`` does; the rest is left to the next driver."""
     done = {(p.participant, p.identity) for p in committed}
     found: list[Finished] = []
-    for record in (permit.record for permit in permits):
+    for record in records:
         own = [p for p in record.prepared if (p.participant, p.identity) in done]
         found.append(
             Finished(record.epoch.batch_id, len(own), rows_of(own), len(record.prepared) - len(own))

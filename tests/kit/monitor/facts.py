@@ -79,10 +79,9 @@ class Story:
         given = {"pid": 7, "meaning": meaning, "error": "", "disposition": "", "text": text}
         return self.tell("ProcessEnded", **{**given, **fields})
 
-    def finished(self, batch_id: int, *, left: int = 0) -> Story:
-        """A supervisor, or an operator, has committed what was decided."""
-        done = {"batch_ids": [batch_id], "transactions": 2, "rows": 10, "troubles": []}
-        return self.tell("DecidedFinished", **done, left=left)
+    def finished(self, batch_id: int) -> Story:
+        """An operator has committed what was decided."""
+        return self.tell("DecidedFinished", batch_ids=[batch_id], transactions=2, rows=10)
 
     def waits(self, doing: str = "Waiting for data to arrive", incarnation: str = "i1") -> Story:
         named = {"run_id": f"run of {incarnation}", "name": "orders", "checkpoint": "c"}

@@ -11,13 +11,9 @@ import click
 from exactum.monitor.words import count, millis, now_ms
 from exactum.ops import render
 from exactum.ops.targets.options import JSON, QueryOptions, query_options
-from exactum.ops.transactions.settlement import (
-    abort_of_query,
-    finish_query,
-    record_aborted,
-    record_finished,
-)
+from exactum.ops.transactions.settlement import abort_of_query, finish_query, record_settled
 from exactum.ops.transactions.state import JudgedTransaction, read_transactions
+from exactum.protocol.finish import finished
 
 SHOWN_MAX = 5
 """How many transactions of one group are named."""
@@ -82,7 +78,7 @@ def finish(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     """
     place = options.place()
     outcome = finish_query(place, options.targets(place), take_over=take_over)
-    _warn_not_recorded(record_finished(place, outcome))
+    _warn_not_recorded(record_settled(place, outcome.settled))
     if as_json:
         render.show_json({**render.plain(outcome), "status": outcome.status})
         sys.exit(outcome.status)
@@ -131,8 +127,9 @@ def abort(options: QueryOptions, take_over: bool, as_json: bool) -> None:
     """
     place = options.place()
     done = abort_of_query(place, options.targets(place), take_over=take_over)
-    _warn_not_recorded(record_aborted(place, done))
     fence = done.fence
+    whole = finished(done.finished, [p for record in done.finished for p in record.prepared])
+    _warn_not_recorded(record_settled(place, whole, fence, len(done.aborted)))
     if as_json:
         render.show_json(
             {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -11,22 +10,19 @@ from typing import Any
 from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
+from exactum.monitor.decisions import read_around
 from exactum.monitor.fact import Fact
 from exactum.monitor.history import HistoryWriter
+from exactum.monitor.words import now_ms
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.sinks import QueryTargets, inspector_of, inspectors
 from exactum.problem import Problem, not_seen
 from exactum.protocol.ends import Ends, TargetEnd, refuse_gaps, target_end
-from exactum.protocol.finish import (
-    Finished,
-    commit_decided,
-    decided_before,
-    decided_from,
-    finished,
-)
+from exactum.protocol.finish import Finished, commit_decided, finished
 from exactum.protocol.inspection import Inspector
-from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
+from exactum.protocol.model import CommitPermit, PreparedTransaction
 from exactum.protocol.participant import Participant, is_placed
+from exactum.protocol.resolve import Fence
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
 
@@ -48,6 +44,11 @@ class FinishOutcome:
         return sum(batch.left for batch in self.batches)
 
     @property
+    def settled(self) -> Sequence[Finished]:
+        """What a history is told. What is left may be done by a driver that lives, and it tells."""
+        return () if self.left or self.problems else self.batches
+
+    @property
     def status(self) -> ExitStatus:
         """CANNOT_TELL: not all targets could be asked."""
         if self.problems:
@@ -65,11 +66,10 @@ def finish_query(
     Raises:
         ExactumError: the decision log refused, did not answer, or is not the query's.
     """
-    with closing(place.open_log()) as log:
-        unfinished = place.first_unfinished()
-        permits = decided_from(log, unfinished)
-        noted = place.record().noted  # what a person has accepted is not brought in any more
-        over = [each for each in decided_before(log, unfinished) if noted.covers(each.record)]
+    before, onwards = read_around(place, place.first_unfinished())
+    permits = onwards.commits
+    noted = place.record().noted  # what a person has accepted is not brought in any more
+    over = [permit for permit in before.commits if noted.covers(permit.record)]
     records = [permit.record for permit in over]
     living = bool(run_file.living(place.files))  # what it has open is its own affair
     outcome = FinishOutcome(problems=targets.unseen(), living=living)
@@ -108,7 +108,7 @@ def finish_query(
     for name in sorted(decided.difference(known)):
         why = "a decided epoch names it, and the query has it no longer"
         outcome.problems.append(_of_sink(name, why))
-    outcome.batches = finished(permits, committed)
+    outcome.batches = finished([permit.record for permit in permits], committed)
     return outcome
 
 
@@ -212,55 +212,27 @@ def _refuse_if_living(place: QueryPlace, take_over: bool, why: str) -> None:
 # ---- as facts of the history -------------------------------------------------------------------
 
 
-def record_finished(place: QueryPlace, outcome: FinishOutcome) -> str:
-    """Only where nothing is left: what is left may be done by a driver that lives, and it tells.
+def record_settled(
+    place: QueryPlace, batches: Sequence[Finished], fence: Fence | None = None, aborted: int = 0
+) -> str:
+    """That ``batches`` stand whole, and that where a ``fence`` was set so many were ``aborted``.
 
     Returns:
         Why it could not be written; empty: it was, or there was nothing to write.
     """
-    if not outcome.batches or outcome.left or outcome.problems:
-        return ""
-    batches = outcome.batches
-    finished = _finished(
-        [batch.batch_id for batch in batches],
-        sum(batch.transactions for batch in batches),
-        sum(batch.rows for batch in batches),
-    )
-    return _record(place, [("DecidedFinished", finished)])
-
-
-def record_aborted(place: QueryPlace, done: TakenOver) -> str:
-    """Also what was finished on the way. Returns as ``record_finished``."""
     settled: list[tuple[str, Mapping[str, Any]]] = []
-    if done.finished:
-        prepared = [each for record in done.finished for each in record.prepared]
-        batch_ids = [record.epoch.batch_id for record in done.finished]
-        settled.append(("DecidedFinished", _finished(batch_ids, len(prepared), rows_of(prepared))))
-    if done.fence is not None:
-        fence = {
-            "batch_id": done.fence.batch_id,
-            "attempt": done.fence.attempt,
-            "transactions": len(done.aborted),
+    if batches:
+        finished = {
+            "batch_ids": [batch.batch_id for batch in batches],
+            "transactions": sum(batch.transactions for batch in batches),
+            "rows": sum(batch.rows for batch in batches),
         }
-        settled.append(("OperatorFenced", fence))
-    return _record(place, settled)
-
-
-def _finished(batch_ids: Sequence[int], transactions: int, rows: int) -> dict[str, Any]:
-    return {
-        "batch_ids": list(batch_ids),
-        "transactions": transactions,
-        "rows": rows,
-        "left": 0,
-        "troubles": [],
-    }
-
-
-def _record(place: QueryPlace, settled: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    at_ms = time.time_ns() // 1_000_000
-    facts = [Fact(at_ms, name, {"query_id": place.query_id, **fields}) for name, fields in settled]
-    if not facts:
-        return ""
+        settled.append(("DecidedFinished", finished))
+    if fence is not None:
+        fenced = {"batch_id": fence.batch_id, "attempt": fence.attempt, "transactions": aborted}
+        settled.append(("OperatorFenced", fenced))
+    at_ms = now_ms()
+    facts = [Fact(at_ms, name, {"query_id": place.query_id, **of}) for name, of in settled]
     try:
         HistoryWriter(place.files).write(facts)
     except (OSError, ExactumError) as error:

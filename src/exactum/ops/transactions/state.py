@@ -13,7 +13,7 @@ from exactum.checkpoint import run_file
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.checkpoint.query_record import KnownSink
 from exactum.errors import ExactumError
-from exactum.monitor.decisions import read_unfinished
+from exactum.monitor.decisions import read_around
 from exactum.ops.render import ExitStatus
 from exactum.ops.targets.sinks import QueryTargets, inspector_of, views_of
 from exactum.problem import Level, Problem, not_seen
@@ -102,14 +102,13 @@ def read_transactions(place: QueryPlace, targets: QueryTargets) -> QueryTransact
     first = place.first_unfinished()
     problems = targets.unseen()
     records: tuple[DecisionRecord, ...] | None = None
+    decided: list[DecisionRecord] = []
     try:
-        noted = place.record().noted
-        found = read_unfinished(place, first)
-        records = tuple(r for r in found if r.epoch.batch_id >= first or noted.covers(r))
+        before, onwards = read_around(place, first)
+        records = (*filter(place.record().noted.covers, before.records), *onwards.records)
+        decided = [permit.record for permit in onwards.commits]
     except ExactumError as error:
         problems.append(not_seen(LOG, str(error)))
-    unfinished = (r for r in records or () if r.epoch.batch_id >= first)
-    decided = resolve.commits_in_force(unfinished)
     views = [view for name in targets.left_out for view in _unseen(name, place, decided)]
     for target in targets.each:
         try:
