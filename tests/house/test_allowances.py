@@ -20,7 +20,7 @@ LINES_MAX = {
     "kafka": 6_430,
     "lake": 2_325,
     "local": 840,
-    "monitor": 3_640,
+    "monitor": 3_600,
     "ops": 7_290,
     "protocol": 2_920,
     "sinks": 1_550,
