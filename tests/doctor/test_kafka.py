@@ -7,6 +7,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,7 @@ def test_a_host_that_takes_connections_and_never_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Told within seconds, whatever it is."""
-    monkeypatch.setattr(proof, "CONNECT_TIMEOUT_MS", 1_000)
+    monkeypatch.setattr(proof, "PATIENCE", replace(proof.PATIENCE, connect_ms=1_000))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = f"127.0.0.1:{silent.getsockname()[1]}"
         began_s = time.monotonic()

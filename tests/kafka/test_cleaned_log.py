@@ -48,7 +48,7 @@ def test_a_marker_that_is_gone_is_passed_over(
         producer.begin_transaction()
         producer.produce(name, value, partition=0)
         producer.commit_transaction(WAIT_MAX_S)
-    requests = BrokerRequests(broker.servers, (), "test")
+    requests = BrokerRequests({"bootstrap.servers": broker.servers}, "test")
     described = requests.describe_transactions([name])[name]
     assert described is not None
     fetch = requests.fetch

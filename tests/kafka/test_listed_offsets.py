@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
-from exactum.kafka.requests import LATEST, BrokerRequests, TopicRequests
+from exactum.kafka.requests import LATEST, BrokerRequests, Patience
 from exactum.local import LocalKafka
 from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S
@@ -22,8 +22,9 @@ PARTITIONS = 8
 RESTARTS = 3
 
 
-def requests(servers: str) -> TopicRequests:
-    return TopicRequests({"bootstrap.servers": servers}, "here", int(WAIT_MAX_S * 1000))
+def requests(servers: str) -> BrokerRequests:
+    patience = Patience.within(int(WAIT_MAX_S * 1000))
+    return BrokerRequests({"bootstrap.servers": servers}, "here", patience)
 
 
 @pytest.mark.deep
@@ -62,7 +63,7 @@ def test_a_leader_that_has_not_heard_of_its_partition_yet(broker: Broker) -> Non
     blame.
     """
     name = broker.topic("unheard", partitions=1)
-    with closing(BrokerRequests(broker.servers, (), "here")) as asked:
+    with closing(BrokerRequests({"bootstrap.servers": broker.servers}, "here")) as asked:
         known = asked.describe_producers([(name, 0)])
         broker.kafka.delete_topic(name)
         again = threading.Timer(1.0, broker.kafka.create_topic, [name], {"partitions": 1})

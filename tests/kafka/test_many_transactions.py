@@ -17,7 +17,7 @@ from kafka.errors import ConcurrentTransactionsError
 from exactum.errors import Unavailable
 from exactum.kafka.client import DescribeTransactionsRequest
 from exactum.kafka.failure import KafkaFailure
-from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.requests import BrokerRequests, Patience
 from exactum.kafka.routing import Again, Question
 from exactum.kafka.transaction import KafkaTransaction
 from tests.kit.kafka.broker import Broker
@@ -27,8 +27,9 @@ PARTITIONS = 4
 T = TypeVar("T")
 
 
-def asking(broker: Broker, **more: int) -> closing[BrokerRequests]:
-    return closing(BrokerRequests(broker.servers, (), "test", **more))
+def asking(broker: Broker, **patience: int) -> closing[BrokerRequests]:
+    settings = {"bootstrap.servers": broker.servers}
+    return closing(BrokerRequests(settings, "test", Patience(**patience)))
 
 
 def test_a_deadline_counts_from_the_last_answer(broker: Broker) -> None:

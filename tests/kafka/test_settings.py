@@ -1,5 +1,6 @@
 """One set of settings for both Kafka clients."""
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -126,7 +127,9 @@ def test_addresses_are_taken_as_kafkas_own_clients_take_them(given: str, taken: 
 
 @pytest.mark.broker
 def test_an_address_with_a_scheme_connects(kafka: LocalKafka) -> None:
-    KafkaSink("t", bootstrap_servers=f"PLAINTEXT://{kafka.bootstrap_servers}").connect().close()
+    sink = KafkaSink("t", bootstrap_servers=f"PLAINTEXT://{kafka.bootstrap_servers}")
+    with closing(sink.connect()) as requests:
+        assert requests.cluster_id()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from exactum.errors import CheckpointRefused
 from exactum.kafka import readback, topic_reader
 from exactum.kafka.readback import committed_records
-from exactum.kafka.requests import TopicRequests, TopicSeen
+from exactum.kafka.requests import BrokerRequests, TopicSeen
 from exactum.kafka.topic_reader import TopicReader
 from tests.kit.kafka.broker import Broker
 from tests.kit.waiting import WAIT_MAX_S
@@ -85,7 +85,7 @@ def test_what_is_committed_and_nothing_else(
         producers[one].abort_transaction(WAIT_MAX_S)
     expected = [(record.offset, record.value) for record in broker.read(name)]
     assert len(expected) > 30
-    with closing(TopicRequests({"bootstrap.servers": broker.servers}, "here")) as requests:
+    with closing(BrokerRequests({"bootstrap.servers": broker.servers}, "here")) as requests:
         for since in range(0, expected[-1][0] + 1, 23):
             monkeypatch.setattr(readback, "READ_BYTES_MAX", chance.choice([1, 300, 5_000]))
             found = committed_records(requests, (name, 0), since)

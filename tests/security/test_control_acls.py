@@ -12,7 +12,7 @@ import pytest
 
 from exactum.errors import SettingRefused, Unavailable
 from exactum.kafka.connection_settings import mismatch
-from exactum.kafka.requests import TopicRequests
+from exactum.kafka.requests import BrokerRequests, Patience
 from exactum.kafka.topic_reader import TopicReader
 from exactum.local import LocalKafka
 from tests.kit.errors import raised
@@ -111,8 +111,8 @@ def test_what_a_listener_is_told_apart_from_what_was_asked(
 
 def ask(servers: str, settings: dict[str, str]) -> None:
     own = {"bootstrap.servers": servers, **settings}
-    with closing(TopicRequests(own, "here", timeout_ms=1_000)) as requests:
-        requests.describe([TOPIC])
+    with closing(BrokerRequests(own, "here", Patience.within(1_000))) as requests:
+        requests.topics([TOPIC], all_visible=True)
 
 
 @pytest.mark.deep

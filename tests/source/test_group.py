@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 import exactum
 from exactum.errors import CheckpointRefused, SettingRefused
-from exactum.kafka.requests import TopicRequests
+from exactum.kafka.requests import OF_A_READER, BrokerRequests
 from exactum.local import LocalKafka
 from exactum.spark.source import groups
 from exactum.spark.source.groups import PAUSE_S
@@ -165,7 +165,7 @@ def test_a_group_that_has_members_is_named_as_such(topics: Any, protocol: str) -
     """Whichever protocol they speak; rights are not to blame."""
     name, group = topics.topic("members", partitions=1), f"members-{protocol}"
     topics.give(name, 1, partitions=1)
-    requests = TopicRequests({"bootstrap.servers": topics.servers}, "here")
+    requests = BrokerRequests({"bootstrap.servers": topics.servers}, "here", OF_A_READER)
     try:
         with (
             topics.member(group, name, group_protocol=protocol, auto_offset_reset="earliest"),
@@ -183,9 +183,9 @@ def test_a_group_that_has_members_is_named_as_such(topics: Any, protocol: str) -
 COMMITS = """
 import sys
 from exactum.errors import Unavailable
-from exactum.kafka.requests import TopicRequests
+from exactum.kafka.requests import BrokerRequests, Patience
 from exactum.local import LocalKafka
-requests = TopicRequests({"bootstrap.servers": sys.argv[1]}, "here", timeout_ms=2000)
+requests = BrokerRequests({"bootstrap.servers": sys.argv[1]}, "here", Patience.within(2000))
 offset = 0
 while sys.stdin.readline():
     offset += 1

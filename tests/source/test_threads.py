@@ -14,7 +14,7 @@ import pytest
 import exactum
 from exactum import events
 from exactum.errors import Unavailable
-from exactum.kafka.requests import EARLIEST, TopicRequests
+from exactum.kafka.requests import EARLIEST, OF_A_READER, BrokerRequests
 from exactum.spark.source import watch
 from exactum.spark.source.options import Subscription
 from tests.kit.errors import raised
@@ -92,19 +92,19 @@ def test_a_broker_that_does_not_answer_keeps_nobody_from_stopping(
     await_true(lambda: len(stream.rows()) == 1, "the first batch")
     asked, closed = threading.Event(), threading.Event()
     freed: list[bool] = []
-    real = TopicRequests.close
+    real = BrokerRequests.close
 
     def silent(*_: Any) -> Any:
         asked.set()
         freed.append(closed.wait(WAIT_MAX_S))
         raise Unavailable("closed")
 
-    def closes(requests: TopicRequests) -> None:
+    def closes(requests: BrokerRequests) -> None:
         closed.set()
         real(requests)
 
     monkeypatch.setattr(Subscription, "seen", silent)
-    monkeypatch.setattr(TopicRequests, "close", closes)
+    monkeypatch.setattr(BrokerRequests, "close", closes)
     assert asked.wait(WAIT_MAX_S)
     query.stop()
     assert not query.isActive
@@ -115,7 +115,7 @@ def test_a_broker_that_does_not_answer_keeps_nobody_from_stopping(
 def test_closed_requests_say_so(topics: Topics) -> None:
     name = topics.topic()
     before = set(threading.enumerate())
-    requests = TopicRequests({"bootstrap.servers": topics.servers}, "here")
+    requests = BrokerRequests({"bootstrap.servers": topics.servers}, "here", OF_A_READER)
     requests.commit_group(name, {(name, 0): 0})
     assert threads(before).total() == 1
     requests.close()
@@ -123,7 +123,7 @@ def test_closed_requests_say_so(topics: Topics) -> None:
     assert not threads(before)
     calls: list[Callable[[], object]] = [
         requests.topic_names,
-        lambda: requests.describe([name]),
+        lambda: requests.topics([name]),
         lambda: requests.offsets([(name, 0)], EARLIEST, read_committed=True),
         lambda: requests.commit_group(name, {(name, 0): 0}),
     ]

@@ -31,7 +31,7 @@ class Cluster:
     def __init__(self, *answers: TopicSeen | None) -> None:
         self.answers = list(answers)
 
-    def describe(self, names: list[str]) -> dict[str, TopicSeen]:
+    def topics(self, names: list[str], **_: bool) -> dict[str, TopicSeen]:
         now = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return {} if now is None else dict.fromkeys(names, now)
 

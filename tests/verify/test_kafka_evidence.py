@@ -41,7 +41,7 @@ class World:
         self.place = QueryPlace.of(folder)
 
     def look(self, first: int = 0, last: int = 100) -> list[Evidence]:
-        requests = BrokerRequests(self.broker.servers, (), "a test")
+        requests = BrokerRequests({"bootstrap.servers": self.broker.servers}, "a test")
         try:
             readings: list[Sequence[Promise]] = []
 

@@ -58,7 +58,7 @@ from exactum.kafka.connection_settings import (
     tls_context,
 )
 from exactum.kafka.failure import KafkaFailure, certificate_refused, failure_of
-from exactum.kafka.settings import Settings, try_out
+from exactum.kafka.settings import try_out
 
 __all__ = [
     "AdminConnection",
@@ -178,13 +178,9 @@ which they wait.
 
 
 def connect(
-    bootstrap_servers: str,
-    settings: Settings,
-    where: str,
-    connect_timeout_ms: int,
-    request_timeout_ms: int,
+    settings: Mapping[str, str], where: str, connect_timeout_ms: int, request_timeout_ms: int
 ) -> AdminConnection:
-    """A connected client with an I/O thread of its own.
+    """A connected client with an I/O thread of its own. ``settings`` are librdkafka's.
 
     Raises:
         Unavailable: no bootstrap server answered within ``connect_timeout_ms``.
@@ -192,7 +188,8 @@ def connect(
     """
     quieten_client_log()
     # kafka-python would go on trying without a user.
-    try_out(dict(security_settings(dict(settings))), where, login=True)
+    try_out(dict(security_settings(settings)), where, login=True)
+    bootstrap_servers = settings.get("bootstrap.servers", "")
     servers = checked_servers(bootstrap_servers, where).split(",")
     _check_reachable(servers, where, connect_timeout_ms)
     made: list[KafkaNetClient] = []
@@ -211,17 +208,15 @@ def connect(
             max_in_flight_requests_per_connection=IN_FLIGHT_MAX,
             reconnect_backoff_ms=20,
             reconnect_backoff_max_ms=1_000,
-            ssl_context=tls_context(dict(settings)),
-            **_unprintable(admin_settings(dict(settings), where)),
+            ssl_context=tls_context(settings),
+            **_unprintable(admin_settings(settings, where)),
         )
     except (kafka_errors.KafkaError, OSError, ValueError) as error:
         last = (made and made[0]._manager.last_failure) or error
         for client in made:
             client.close()
             client._net.stop()
-        refused = _refused(where, bootstrap_servers, last) or mismatch(
-            {**dict(settings), "bootstrap.servers": bootstrap_servers}, where
-        )
+        refused = _refused(where, bootstrap_servers, last) or mismatch(settings, where)
         raise refused or Unavailable(
             f"{where}: no broker answered at {bootstrap_servers} within {connect_timeout_ms} ms "
             f"({reason_of(last)}). Is it running, and is the address right?"

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from exactum.errors import ExactumError, SettingRefused
 from exactum.kafka.client import DescribeGroupsRequest, EndTxnRequest
-from exactum.kafka.connection_settings import connected, security_settings
+from exactum.kafka.connection_settings import connected
 from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.requests import (
     END_TXN_VERSION_MAX,
     TRANSACTION_LOG,
     BrokerRequests,
+    Patience,
     TopicSeen,
 )
 from exactum.kafka.routing import check
@@ -94,25 +95,24 @@ class ClusterExamination(BrokerRequests):
 # ---- proving ---------------------------------------------------------------------------------
 
 
-CONNECT_TIMEOUT_MS = 5_000
-DEADLINE_MS = 10_000
+PATIENCE = Patience(connect_ms=5_000, deadline_ms=10_000)
 POLICY, RETENTION = "cleanup.policy", "retention.ms"
 MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 OF_A_TOPIC = (POLICY, RETENTION, MIN_ISR, UNCLEAN)
 GROUP_LOG = "__consumer_offsets"
 WITHOUT_MEMBERS = ("Empty", "Dead")
+DOCTOR = "exactum doctor"
 
 
 def prove_source(
-    servers: str,
     settings: Mapping[str, str],
     topics: Sequence[str],
     group: str | None,
     longest_outage_s: float | None,
 ) -> Iterator[Problem]:
-    """``settings``: librdkafka's, to log in."""
-    with closing(_connected(servers, settings)) as asked:
-        if not (yield from _cluster(asked, f"Kafka {servers}")):
+    """``settings``: librdkafka's, to connect and log in."""
+    with closing(ClusterExamination(settings, DOCTOR, PATIENCE)) as asked:
+        if not (yield from _cluster(asked, settings)):
             return
         there = asked.topics(topics)
         for name in topics:
@@ -124,10 +124,9 @@ def prove_source(
 def prove_sink(
     sink: KafkaSink, where: str, prefix: str, longest_outage_s: float | None
 ) -> Iterator[Problem]:
-    settings = dict(sink.client_settings)
-    servers = settings.pop("bootstrap.servers")
-    with closing(_connected(servers, settings)) as asked:
-        if not (yield from _cluster(asked, f"Kafka {servers}")):
+    settings = sink.client_settings
+    with closing(ClusterExamination(settings, DOCTOR, PATIENCE)) as asked:
+        if not (yield from _cluster(asked, settings)):
             return
         config: Mapping[str, str] = {}
         if sink.topic is not None and (topic := asked.topics([sink.topic]).get(sink.topic)):
@@ -150,25 +149,13 @@ def prove_sink(
             yield _right_to_end(asked, where, prefix)
 
 
-def _connected(servers: str, settings: Mapping[str, str]) -> ClusterExamination:
-    """
-    Raises:
-        ExactumError: as ``BrokerRequests``.
-    """
-    return ClusterExamination(
-        servers,
-        security_settings(settings),
-        "exactum doctor",
-        connect_timeout_ms=CONNECT_TIMEOUT_MS,
-        deadline_ms=DEADLINE_MS,
-    )
-
-
-def _cluster(asked: ClusterExamination, where: str) -> Generator[Problem, None, bool]:
+def _cluster(
+    asked: ClusterExamination, settings: Mapping[str, str]
+) -> Generator[Problem, None, bool]:
     """Each broker without any other's answer, so that one that nobody can reach is named. Returns
     whether one can be.
     """
-    places = asked.places()
+    where, places = f"Kafka {settings['bootstrap.servers']}", asked.places()
     reached = len(places)
     for node_id, (host, port) in sorted(places.items()):
         try:

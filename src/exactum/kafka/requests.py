@@ -17,6 +17,7 @@ import base64
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -34,12 +35,12 @@ from exactum.kafka.client import (
     OffsetFetchRequest,
     connect,
 )
-from exactum.kafka.connection_settings import admin_settings, security_settings
+from exactum.kafka.connection_settings import admin_settings
 from exactum.kafka.failure import KafkaFailure, failure_of
 from exactum.kafka.log_requests import LogRequests
 from exactum.kafka.outcome import TransactionDescription
 from exactum.kafka.routing import OF_GROUPS, Question, Router, by_topic, check, error_name
-from exactum.kafka.settings import Settings, check_settings
+from exactum.kafka.settings import check_settings
 from exactum.kafka.transaction import Partition
 from kafka import OffsetAndMetadata, TopicPartition
 
@@ -61,6 +62,29 @@ MISSING_TIMEOUT_S = 3.0
 """How long a partition has to be unknown to be no more: a broker may hear of a topic a moment
 later.
 """
+EARLIEST, LATEST = "earliest", "latest"
+_TIMES = {EARLIEST: log_requests.EARLIEST, LATEST: log_requests.LATEST}
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long is waited, in ms: for a bootstrap server, for one answer, and until all is given up
+    because nothing was achieved.
+    """
+
+    connect_ms: int = 15_000
+    answer_ms: int = 10_000
+    deadline_ms: int = 60_000
+
+    @staticmethod
+    def within(ms: int) -> Patience:
+        """All of them so long."""
+        return Patience(ms, ms, ms)
+
+
+OF_A_RUN = Patience()
+OF_A_READER = Patience.within(10_000)
+"""A reader asks again with its next look; a run that gives up ends."""
 
 
 @dataclass(frozen=True)
@@ -99,38 +123,27 @@ class Holder:
 
 
 class BrokerRequests(LogRequests):
-    """One connection to each node, for as long as a run of a query lasts. Safe to use from
-    threads.
+    """One connection to each node, made with the first request, for as long as a run of a query
+    lasts. Safe to use from threads.
+
+    Every method that asks raises Unavailable where no bootstrap server answers, or nothing is
+    answered in time, and SettingRefused where the broker refuses the credentials, or its
+    certificate is not trusted.
     """
 
     def __init__(
-        self,
-        bootstrap_servers: str,
-        settings: Settings,
-        where: str,
-        *,
-        connect_timeout_ms: int = 15_000,
-        request_timeout_ms: int = 10_000,
-        deadline_ms: int = 60_000,
-        is_lazy: bool = False,
+        self, settings: Mapping[str, str], where: str, patience: Patience = OF_A_RUN
     ) -> None:
-        """Connect; with ``is_lazy`` at the first request.
+        """``settings`` are librdkafka's, with ``bootstrap.servers``.
 
         Raises:
-            Unavailable: no bootstrap server answered within ``connect_timeout_ms``.
-            SettingRefused: the broker refused the credentials, or its certificate is not trusted.
+            SettingRefused: a setting, or its value, is not known.
         """
-        router = Router(
-            lambda: connect(
-                bootstrap_servers, settings, where, connect_timeout_ms, request_timeout_ms
-            ),
-            bootstrap_servers,
-            where,
-            deadline_ms,
-        )
-        super().__init__(router)
-        if not is_lazy:
-            self._router.connection()
+        check_settings(settings, where)
+        admin_settings(settings, where)
+        connecting = partial(connect, settings, where, patience.connect_ms, patience.answer_ms)
+        servers = settings.get("bootstrap.servers", "")
+        super().__init__(Router(connecting, servers, where, patience.deadline_ms))
 
     def close(self) -> None:
         """Idempotent. Who waits for an answer hears that the connections are closed."""
@@ -141,6 +154,10 @@ class BrokerRequests(LogRequests):
     def cluster_id(self) -> str:
         return str(self._router.call(lambda admin: admin.describe_cluster())["cluster_id"])
 
+    def topic_names(self) -> list[str]:
+        """All topics that this user may see, internal ones too."""
+        return sorted(self._router.call(lambda admin: admin.list_topics()))
+
     def topics(self, names: Iterable[str], *, all_visible: bool = False) -> dict[str, TopicSeen]:
         """By name; one that does not exist, or may not be seen, is left out.
 
@@ -148,8 +165,28 @@ class BrokerRequests(LogRequests):
             SettingRefused: ``all_visible``, and DESCRIBE on one of them is not granted.
         """
         wanted, ask = list(dict.fromkeys(names)), self._router.topics
+        if not wanted:  # kafka-python takes that for all
+            return {}
         found = self._router.retry(lambda: ask(wanted, all_visible=all_visible))
         return {name: _seen(topic) for name, topic in found.items()}
+
+    def offsets(
+        self, partitions: Iterable[Partition], at: str | int, *, read_committed: bool
+    ) -> dict[Partition, int]:
+        """The first offset (``EARLIEST``), the end (``LATEST``), or the first record at or after a
+        time in ms.
+
+        The end is the last stable offset (``read_committed``) or the high watermark. A partition
+        that has no record at or after the time is left out; so is one that does not exist.
+
+        Raises:
+            SettingRefused: DESCRIBE on a topic is not granted.
+        """
+        wanted = set(partitions)
+        there = wanted - self.missing(p for p in wanted if not self._router.has_leader(p))
+        time_ms = _TIMES[at] if isinstance(at, str) else at
+        found = self.list_offsets(there, time_ms, read_committed=read_committed)
+        return {partition: offset for partition, offset in found.items() if offset >= 0}
 
     def missing(
         self, partitions: Iterable[Partition], timeout_s: float = MISSING_TIMEOUT_S
@@ -433,72 +470,3 @@ def _seen(topic: Mapping[str, Any]) -> TopicSeen:
             for p in sorted(topic["partitions"], key=lambda each: each["partition_index"])
         ),
     )
-
-
-# ---- of the topics that a query reads --------------------------------------------------------
-
-
-TIMEOUT_MS = 10_000
-EARLIEST, LATEST = "earliest", "latest"
-_TIMES = {EARLIEST: log_requests.EARLIEST, LATEST: log_requests.LATEST}
-
-
-class TopicRequests(BrokerRequests):
-    """Connects with the first request, each of which is bounded by ``timeout_ms``."""
-
-    def __init__(
-        self, settings: Mapping[str, str], where: str, timeout_ms: int = TIMEOUT_MS
-    ) -> None:
-        """``settings`` are librdkafka's, with ``bootstrap.servers``.
-
-        Raises:
-            SettingRefused: a setting, or its value, is not known.
-        """
-        check_settings(settings, where)
-        admin_settings(settings, where)
-        self.servers = settings.get("bootstrap.servers", "")
-        super().__init__(
-            self.servers,
-            security_settings(settings),
-            where,
-            connect_timeout_ms=timeout_ms,
-            request_timeout_ms=timeout_ms,
-            deadline_ms=timeout_ms,
-            is_lazy=True,
-        )
-
-    def topic_names(self) -> list[str]:
-        """All topics that this user may see, internal ones too.
-
-        Raises:
-            Unavailable: no answer in time.
-        """
-        return sorted(self._router.call(lambda admin: admin.list_topics()))
-
-    def describe(self, topics: Iterable[str]) -> dict[str, TopicSeen]:
-        """The topics by name; one that does not exist is left out.
-
-        Raises:
-            Unavailable: no answer in time.
-            SettingRefused: DESCRIBE on a topic is not granted.
-        """
-        names = sorted(set(topics))
-        return self.topics(names, all_visible=True) if names else {}
-
-    def offsets(
-        self, partitions: Iterable[Partition], at: str | int, *, read_committed: bool
-    ) -> dict[Partition, int]:
-        """The first offset (``EARLIEST``), the end (``LATEST``), or the first record at or after a
-        time in ms.
-
-        The end is the last stable offset (``read_committed``) or the high watermark. A partition
-        that has no record at or after the time is left out; so is one that does not exist.
-
-        Raises:
-            Unavailable, SettingRefused: as ``describe``.
-        """
-        wanted = set(partitions)
-        there = wanted - self.missing(p for p in wanted if not self._router.has_leader(p))
-        time_ms = _TIMES[at] if isinstance(at, str) else at
-        found = self.list_offsets(there, time_ms, read_committed=read_committed)
-        return {partition: offset for partition, offset in found.items() if offset >= 0}

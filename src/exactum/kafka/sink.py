@@ -13,7 +13,7 @@ from exactum.kafka.failure import access_refused
 from exactum.kafka.log_requests import LogIdentity
 from exactum.kafka.participant import KafkaParticipant
 from exactum.kafka.producer_pool import ProducerPlan
-from exactum.kafka.requests import BrokerRequests
+from exactum.kafka.requests import OF_A_RUN, BrokerRequests, Patience
 from exactum.kafka.settings import try_out
 from exactum.kafka.topic import CONFIGS, TopicFacts, facts_of, name_trouble
 from exactum.kafka.topic_reader import dead_letters_in
@@ -35,9 +35,8 @@ BROKER_TIMEOUT_MAX_MS = 900_000
 setting.
 """
 TIMEOUT_MIN_MS = 1_000
-INSPECTION_CONNECT_MS = 8_000
-INSPECTION_DEADLINE_MS = 20_000
-"""An operator waits for no longer."""
+OF_AN_OPERATOR = Patience(connect_ms=8_000, deadline_ms=20_000)
+"""He waits for no longer."""
 REQUEST_MAX, TIMEOUT_MAX = "socket.request.max.bytes", "transaction.max.timeout.ms"
 """The broker's settings that count."""
 
@@ -125,13 +124,10 @@ class KafkaSink(NotAFunction):
         """See ``protocol.sink.Sink``."""
         messages.check_columns(columns, self._topic, self._where)
 
-    def connect(self) -> BrokerRequests:
-        """A connection to its brokers, which the caller closes.
-
-        Raises:
-            Unavailable, SettingRefused: as ``BrokerRequests``.
-        """
-        return BrokerRequests(self._bootstrap_servers, self._settings, self._where)
+    def connect(self, patience: Patience = OF_A_RUN) -> BrokerRequests:
+        """A connection to its brokers, made with the first request. The caller closes it."""
+        own = {"bootstrap.servers": self._bootstrap_servers, **dict(self._settings)}
+        return BrokerRequests(own, self._where, patience)
 
     @property
     def transactional_id_prefix(self) -> str:
@@ -162,14 +158,7 @@ class KafkaSink(NotAFunction):
         from exactum.kafka.inspection import KafkaInspector
 
         plan = self._plan(query_id, participant, new_incarnation())
-        admin = BrokerRequests(
-            self._bootstrap_servers,
-            self._settings,
-            self._where,
-            connect_timeout_ms=INSPECTION_CONNECT_MS,
-            deadline_ms=INSPECTION_DEADLINE_MS,
-        )
-        return KafkaInspector(plan, admin)
+        return KafkaInspector(plan, self.connect(OF_AN_OPERATOR))
 
     def dead_letters(self) -> Iterator[DeadLetter]:
         """See ``protocol.dead_letter.DeadLetterStore``."""
@@ -214,8 +203,7 @@ class KafkaSink(NotAFunction):
             if trace.get("kafka") != cluster_id:
                 return None
             scope = KafkaScope(run.query_id, former, trace["prefix"])
-            own = BrokerRequests(self._bootstrap_servers, self._settings, self._where)
-            return KafkaParticipant(replace(plan, scope=scope), own, cluster_id)
+            return KafkaParticipant(replace(plan, scope=scope), self.connect(), cluster_id)
 
         return OpenSink(
             KafkaParticipant(plan, requests, cluster_id, logs),

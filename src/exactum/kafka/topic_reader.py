@@ -10,7 +10,7 @@ from contextlib import closing
 
 from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.kafka.readback import LoggedRecord, RangeGone, committed_records
-from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests
+from exactum.kafka.requests import EARLIEST, LATEST, OF_A_READER, BrokerRequests, TopicSeen
 from exactum.kafka.settings import Settings, as_texts
 from exactum.kafka.topic import TopicIdentity
 from exactum.protocol.dead_letter import DeadLetter, number
@@ -18,8 +18,6 @@ from exactum.protocol.dead_letter import DeadLetter, number
 # ---- a topic, step by step -------------------------------------------------------------------
 
 
-ANSWER_S = 10.0
-"""How long the broker may take for one answer; that it refuses us for good is known after that."""
 PARTITIONS_EVERY_S = 10.0
 """How often new partitions are looked for, and whether it is still the same topic where nothing is
 new in it."""
@@ -50,7 +48,7 @@ class TopicReader:
         self._partitions: tuple[int, ...] = ()
         self._looked_s = 0.0
         own = {"bootstrap.servers": bootstrap_servers, **dict(settings)}
-        self._requests = TopicRequests(own, self.where, int(ANSWER_S * 1000))
+        self._requests = BrokerRequests(own, self.where, OF_A_READER)
 
     def end_offsets(self) -> dict[int, int]:
         """The end of what is committed in each partition, now.
@@ -138,9 +136,9 @@ class TopicReader:
 
     def _look(self) -> None:
         """Which topic it is, and which partitions it has."""
-        seen = self._requests.describe([self._topic]).get(self._topic)
+        seen = self._seen()
         if seen is None and not self._requests.missing({(self._topic, 0)}):  # known by now
-            seen = self._requests.describe([self._topic]).get(self._topic)
+            seen = self._seen()
         if seen is None:
             raise SettingRefused(
                 "CONTROL_ACCESS",
@@ -150,6 +148,9 @@ class TopicReader:
         self._recognise(TopicIdentity(seen.topic_id, self._requests.cluster_id()))
         self._partitions = tuple(range(seen.partitions))
         self._looked_s = time.monotonic()
+
+    def _seen(self) -> TopicSeen | None:
+        return self._requests.topics([self._topic], all_visible=True).get(self._topic)
 
     def _recognise(self, now: TopicIdentity) -> None:
         was = self._identity
@@ -190,8 +191,8 @@ def dead_letters_in(topic: str, settings: Mapping[str, str], where: str) -> Iter
     Raises:
         SettingRefused, Unavailable: the topic cannot be read.
     """
-    with closing(TopicRequests(settings, where)) as requests:
-        seen = requests.describe([topic]).get(topic)
+    with closing(BrokerRequests(settings, where, OF_A_READER)) as requests:
+        seen = requests.topics([topic], all_visible=True).get(topic)
         wanted = [(topic, index) for index in range(seen.partitions if seen else 1)]
         begins = requests.offsets(wanted, EARLIEST, read_committed=True)
         try:

@@ -45,7 +45,7 @@ class LocalTopics:
         self.bootstrap_servers = kafka.bootstrap_servers
         self._kafka = kafka
         self._requests = BrokerRequests(
-            self.bootstrap_servers, (), "the test's topics", is_lazy=True
+            {"bootstrap.servers": self.bootstrap_servers}, "the test's topics"
         )
         self._known: dict[str, list[int]] = {}  # partitions of topics
 

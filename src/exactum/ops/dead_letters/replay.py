@@ -24,7 +24,7 @@ from exactum.checkpoint.query_record import listed
 from exactum.errors import SettingRefused
 from exactum.files.slot_log import SlotLog
 from exactum.kafka.readback import LoggedRecord, RangeGone, committed_records
-from exactum.kafka.requests import TopicRequests
+from exactum.kafka.requests import OF_A_READER, BrokerRequests
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.transaction import Partition
 from exactum.protocol.coordinator import Coordinator
@@ -298,7 +298,7 @@ class Originals:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """``settings`` are librdkafka's, with ``bootstrap.servers``."""
-        self._requests = TopicRequests(settings, "exactum dead-letters")
+        self._requests = BrokerRequests(settings, "exactum dead-letters", OF_A_READER)
         self.lost: dict[str, str] = {}
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ def doctor(
     if servers:
         from exactum.kafka.proof import prove_source
 
-        proof = partial(prove_source, servers, login, topics, group, longest_outage)
+        proof = partial(prove_source, {**login, SERVERS: servers}, topics, group, longest_outage)
         areas.append((f"Kafka {servers}", proof))
     elif topics or group is not None:
         raise SettingRefused(

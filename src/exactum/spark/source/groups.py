@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from exactum.checkpoint.offset_log import Offsets
 from exactum.errors import SettingRefused
-from exactum.kafka.requests import TopicRequests
+from exactum.kafka.requests import BrokerRequests
 from exactum.spark.query import Run
 from exactum.spark.source.watched_source import WatchedSource
 
@@ -36,7 +36,7 @@ class _Group:
     """
 
     group_id: str
-    requests: TopicRequests
+    requests: BrokerRequests
     newest: Offsets = field(default_factory=dict)
     committed: Offsets = field(default_factory=dict)
     committed_s: float = field(default_factory=time.monotonic)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from exactum.checkpoint.offset_log import Offsets
 from exactum.errors import ExactumError
-from exactum.kafka.requests import TopicRequests, TopicSeen
+from exactum.kafka.requests import BrokerRequests, TopicSeen
 from exactum.kafka.transaction import Partition
 
 logger = logging.getLogger("exactum")
@@ -157,7 +157,7 @@ class SourceLag:
             ends = {p: min(end, self._stop.get(p, 0)) for p, end in ends.items()}
         self._table.saw(ends, time.monotonic())
 
-    def take(self, requests: TopicRequests) -> dict[str, TopicLag]:
+    def take(self, requests: BrokerRequests) -> dict[str, TopicLag]:
         """The lag of each topic as it was last seen; none where that was taken already."""
         state, self._state = self._state, None
         position = self.position
@@ -184,7 +184,7 @@ class SourceLag:
             found[partition[0]] = lag if before is None else before.plus(lag)
         return found
 
-    def _ask(self, offsets: Offsets, requests: TopicRequests, now_s: float) -> None:
+    def _ask(self, offsets: Offsets, requests: BrokerRequests, now_s: float) -> None:
         """After a start the looks do not reach back: the records there know how old they are."""
         wall_ms = time.time() * 1000
         self._ask_from_s = now_s + ASKED_AGAIN_S

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from exactum.checkpoint.offset_log import Offsets, from_json, to_json
 from exactum.errors import SettingRefused
-from exactum.kafka.requests import TopicRequests, TopicSeen
+from exactum.kafka.requests import BrokerRequests, TopicSeen
 from exactum.kafka.topic import LEGAL
 from exactum.kafka.transaction import Partition
 
@@ -249,19 +249,18 @@ class Subscription:
         """Whether a topic of this name is read, if it is there."""
         return self.names().fullmatch(topic) is not None
 
-    def seen(self, requests: TopicRequests) -> dict[str, TopicSeen]:
+    def seen(self, requests: BrokerRequests) -> dict[str, TopicSeen]:
         """The topics that are there now. A named one that does not exist is left out, as internal
         ones of a pattern.
 
         Raises:
-            Unavailable, SettingRefused: see ``names`` and ``TopicRequests.describe``.
+            Unavailable, SettingRefused: see ``names`` and ``BrokerRequests.topics``.
         """
         if self.pattern is None:
-            return requests.describe(self.named())
+            return requests.topics(self.named(), all_visible=True)
         matching = list(filter(self.names().fullmatch, requests.topic_names()))
-        return {
-            name: topic for name, topic in requests.describe(matching).items() if not topic.internal
-        }
+        found = requests.topics(matching, all_visible=True)
+        return {name: topic for name, topic in found.items() if not topic.internal}
 
     def partitions(self, seen: Mapping[str, TopicSeen]) -> list[Partition]:
         """The partitions of the topics in ``seen`` that are read."""

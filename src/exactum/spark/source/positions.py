@@ -19,7 +19,7 @@ from datetime import datetime, timedelta, timezone
 
 from exactum.checkpoint.offset_log import Offsets, as_argument, name_of, to_json
 from exactum.errors import SettingRefused, Unavailable
-from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests
+from exactum.kafka.requests import EARLIEST, LATEST, BrokerRequests
 from exactum.kafka.transaction import Partition
 from exactum.spark.source.options import refused
 
@@ -150,7 +150,7 @@ class Positions:
     offsets.
     """
 
-    requests: TopicRequests
+    requests: BrokerRequests
     partitions: list[Partition]
     group_id: str | None
     reset: str

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from exactum.errors import SettingRefused
 from exactum.kafka.connection_settings import checked_servers, librdkafka_settings
-from exactum.kafka.requests import TopicRequests, TopicSeen
+from exactum.kafka.requests import BrokerRequests, Patience, TopicSeen
 from exactum.kafka.settings import as_texts
 from exactum.spark.jvm.java_class import JvmError, java_class, reason_of
 from exactum.spark.query import is_connect
@@ -204,7 +204,7 @@ def _asked(
     """
     try:
         settings = librdkafka_settings(chosen, client, "read_kafka")
-        requests = TopicRequests(settings, "read_kafka", LOOK_TIMEOUT_MS)
+        requests = BrokerRequests(settings, "read_kafka", Patience.within(LOOK_TIMEOUT_MS))
     except SettingRefused as error:
         if needed or client:
             raise
@@ -220,7 +220,7 @@ def _asked(
         requests.close()
 
 
-def _seen(subscribed: Subscription, requests: TopicRequests, servers: str) -> dict[str, TopicSeen]:
+def _seen(subscribed: Subscription, requests: BrokerRequests, servers: str) -> dict[str, TopicSeen]:
     """The topics that are there now. One that was made a moment ago may not be known to every
     broker: look twice.
 

@@ -19,7 +19,7 @@ from exactum import events
 from exactum.checkpoint.offset_log import OFFSETS, Offsets, source_offsets
 from exactum.errors import CheckpointRefused, SettingRefused
 from exactum.kafka.connection_settings import librdkafka_settings
-from exactum.kafka.requests import Holder, TopicRequests
+from exactum.kafka.requests import OF_A_READER, BrokerRequests, Holder
 from exactum.kafka.transaction import Partition
 from exactum.protocol.model import Completed
 from exactum.spark.live import RunningSource
@@ -46,9 +46,9 @@ class Clients:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._made: dict[tuple[tuple[str, str], ...], TopicRequests] = {}
+        self._made: dict[tuple[tuple[str, str], ...], BrokerRequests] = {}
 
-    def of(self, source: RunningSource) -> TopicRequests | None:
+    def of(self, source: RunningSource) -> BrokerRequests | None:
         """A client for the source's cluster; None, with a warning, where the driver cannot log in
         as Spark does.
 
@@ -61,7 +61,7 @@ class Clients:
             settings = librdkafka_settings(source.options, chosen.client, where)
             key = tuple(sorted(settings.items()))
             if key not in self._made:
-                self._made[key] = TopicRequests(settings, where)
+                self._made[key] = BrokerRequests(settings, where, OF_A_READER)
         except SettingRefused as error:
             if chosen.group_id:
                 raise

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from exactum.checkpoint.offset_log import name_of
 from exactum.checkpoint.query_record import KnownTopic, QueryRecord, RecordFile
 from exactum.errors import CheckpointRefused
-from exactum.kafka.requests import EARLIEST, LATEST, TopicRequests, TopicSeen
+from exactum.kafka.requests import EARLIEST, LATEST, BrokerRequests, TopicSeen
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Run
 from exactum.spark.source.bounds import SourceRange
@@ -38,7 +38,7 @@ class WatchedSource:
     """
 
     def __init__(
-        self, run: Run, source: RunningSource, requests: TopicRequests, record: RecordFile
+        self, run: Run, source: RunningSource, requests: BrokerRequests, record: RecordFile
     ) -> None:
         self.source = source
         self.chosen = SourceOptions.of(source.options)
@@ -70,7 +70,7 @@ class WatchedSource:
         Raises:
             CheckpointRefused: a topic is another one, has fewer partitions, or records that come
                 next are gone and ``failOnDataLoss`` is not false.
-            Unavailable, SettingRefused: see ``TopicRequests``.
+            Unavailable, SettingRefused: see ``BrokerRequests``.
         """
         with self._checking:  # a topic that another thread puts on record may be newer than ours
             state = self._seen(planned)
@@ -83,7 +83,7 @@ class WatchedSource:
 
         Raises:
             CheckpointRefused: a topic is another one, gone, or has fewer partitions.
-            Unavailable, SettingRefused: see ``TopicRequests``.
+            Unavailable, SettingRefused: see ``BrokerRequests``.
         """
         if not self._known:
             return
