@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from exactum.local.guard import Guard
+from exactum.local.own_process import Guard
 
 SAMPLE_INTERVAL_S = 0.05
 CONTENDER_SAMPLE_INTERVAL_S = 0.5

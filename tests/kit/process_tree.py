@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from exactum.ops.processes import members
+from exactum.local.own_process import members
 from tests.kit.waiting import WAIT_MAX_S
 
 LOG_TAIL_CHARACTERS = 6_000

@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from exactum.ops.processes import members
+from exactum.local.own_process import members
 from tests.kit.python import python
 from tests.kit.waiting import await_true
 
 OWNER = """
 import os, subprocess, sys
-from exactum.local.guard import Guard
+from exactum.local.own_process import Guard
 
 leader = subprocess.Popen(
     ["/bin/sh", "-c", "sleep 300 2>/dev/null & echo both; wait"],

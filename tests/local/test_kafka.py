@@ -16,7 +16,7 @@ from exactum.errors import LocalServerError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.local.kafka import run_kafka
-from exactum.ops.processes import members
+from exactum.local.own_process import members
 from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.servers.shared import started_kafka

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from exactum.local.own_process import kill_all, members
 from exactum.ops.crash_test.killing import JobProgress, Killing, KillMoment, PlannedKill, Shown
-from exactum.ops.processes import kill_all, members
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 

@@ -220,7 +220,7 @@ def test_nothing_of_a_dead_life_is_left_when_the_next_begins(tmp_path: Path) -> 
     )
     program = f"""{COUNTED}
 import subprocess
-from exactum.ops.processes import members
+from exactum.local.own_process import members
 alive = members(int(Path("leader").read_text())) if life else []
 Path("leader").write_text(str(os.getpid()))
 if alive:

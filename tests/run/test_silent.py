@@ -15,7 +15,7 @@ from shutil import rmtree
 
 import pytest
 
-from exactum.ops.processes import members
+from exactum.local.own_process import members
 from exactum.ops.run.supervisor import SilenceTimeout
 from tests.kit.environment import ROOT
 from tests.kit.run import run_command

@@ -27,11 +27,13 @@ from exactum.local.broker import (
     render_properties,
     server_properties,
 )
-from exactum.local.server_process import START_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcess
+from exactum.local.own_process import OwnProcess
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+START_TIMEOUT_S = 180.0  # a server that ended is seen at once; a busy machine may need minutes
+STOP_TIMEOUT_S = 20.0
 TOPIC_TIMEOUT_S = 120.0
 POLL_INTERVAL_S = 0.05
 CHECK_INTERVAL_S = 0.5
@@ -76,7 +78,7 @@ class LocalKafka:
         self._heap_mb = heap_mb or 512
         self._jvm_options = tuple(LASTING_OPTIONS if jvm_options is None else jvm_options)
         self._start_timeout_s = start_timeout_s
-        self._node: ServerProcess | None = None
+        self._node: OwnProcess | None = None
 
     def __enter__(self) -> LocalKafka:
         self.start()
@@ -105,7 +107,9 @@ class LocalKafka:
 
     def pid(self) -> int:
         """Return the process id."""
-        return self._made().pid
+        if (pid := self._made().pid) is None:
+            raise LocalServerError("Kafka is not running.")
+        return pid
 
     def is_running(self) -> bool:
         """Return whether the process exists; a paused one does."""
@@ -206,12 +210,12 @@ class LocalKafka:
     def _format(self, folder: Path) -> None:
         format_node(folder, new_cluster_id())
 
-    def _made(self) -> ServerProcess:
+    def _made(self) -> OwnProcess:
         if self._node is None:
             raise LocalServerError("this Kafka is not started.")
         return self._node
 
-    def _prepare(self) -> ServerProcess:
+    def _prepare(self) -> OwnProcess:
         """Make the folder, write the properties and format what is not formatted. Idempotent."""
         folder = self._given_folder or Path(tempfile.mkdtemp(prefix="exactum-kafka-"))
         folder.mkdir(parents=True, exist_ok=True)
@@ -227,19 +231,19 @@ class LocalKafka:
         path.touch(mode=0o600)
         path.write_text(render_properties(properties))
         self._format(folder)
-        return ServerProcess("Kafka", folder)
+        return OwnProcess(folder / "server.log")
 
     def _launch(self) -> None:
         node = self._node = self._node or self._prepare()
         archive = kafka_archive()
-        options = archive.reading_options() or archive.making_options(node.folder)
+        options = archive.reading_options() or archive.making_options(self.data_dir)
         command = kafka_command("kafka.Kafka", self._heap_mb, *self._jvm_options, *options)
-        node.start([*command, str(node.folder / "server.properties")])
+        node.start([*command, str(self.data_dir / "server.properties")])
 
     def _shut_down(self, timeout_s: float) -> None:
-        node = self._node
-        if node is not None and node.running and node.stop(timeout_s):
-            kafka_archive().keep_made(node.folder)
+        node, ran = self._node, self.is_running()
+        if node is not None and node.stop(timeout_s) and ran:
+            kafka_archive().keep_made(self.data_dir)
 
     def _await_serving(self) -> None:
         node = self._made()
@@ -250,7 +254,7 @@ class LocalKafka:
                 what = f"did not serve within {self._start_timeout_s:.0f} s ({reason})"
             if what:
                 raise LocalServerError(
-                    f"{node.name} {what}. The last lines of {node.log_file}:\n{node.log_tail()}"
+                    f"Kafka {what}. The last lines of {node.log_file}:\n{node.log_tail()}"
                 )
             time.sleep(POLL_INTERVAL_S)
 

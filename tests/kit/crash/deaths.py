@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from exactum.ops.processes import members
+from exactum.local.own_process import members
 from exactum.protocol.decision_log import DecisionLog, PermitLog
 from exactum.protocol.model import CommitPermit, CommitReport, DecisionRecord, PreparedTransaction
 from exactum.protocol.participant import Participant

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from exactum.ops.processes import members
+from exactum.local.own_process import members
 from tests.kit.kubernetes.control_plane import HOST, MERGE, Api, ApiError, free_ports
 from tests.kit.process_tree import signal_session
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from exactum.local.server_process import ServerProcess
+from exactum.local.own_process import OwnProcess
 from tests.kit.environment import ROOT
 from tests.kit.waiting import WAIT_MAX_S
 
@@ -82,7 +82,7 @@ class Prometheus:
         (folder / "prometheus.yml").write_text(CONFIG.format(target=target, port=port))
         self._rules = names(rules)
         self._url = f"http://127.0.0.1:{port}"
-        self._process = ServerProcess("Prometheus", folder)
+        self._process = OwnProcess(folder / "server.log")
         self._process.start(
             [
                 program,

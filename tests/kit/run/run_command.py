@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from exactum.ops.processes import members
+from exactum.local.own_process import members
 from tests.kit.crash import oracle
 from tests.kit.crash.jobs import Topics
 from tests.kit.environment import environment

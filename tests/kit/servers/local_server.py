@@ -17,7 +17,8 @@ from urllib.parse import quote
 
 from exactum.errors import LocalServerError
 from exactum.local.broker import HOST, choose_ports
-from exactum.local.server_process import START_TIMEOUT_S, ServerProcess
+from exactum.local.kafka import START_TIMEOUT_S
+from exactum.local.own_process import OwnProcess
 from tests.kit.waiting import WAIT_MAX_S
 
 STOP_TIMEOUT_S = 30.0
@@ -62,7 +63,7 @@ class LocalServer(ABC):
         self.configure(settings or {})
         self._start_timeout_s = start_timeout_s
         self.password = ""
-        self._node: ServerProcess | None = None
+        self._node: OwnProcess | None = None
 
     def __enter__(self: Self) -> Self:
         self.start()
@@ -92,8 +93,9 @@ class LocalServer(ABC):
     @property
     def pid(self) -> int:
         """Of the server's first process."""
-        assert self._node is not None
-        return self._node.pid
+        pid = None if self._node is None else self._node.pid
+        assert pid is not None, f"{self.name} does not run"
+        return pid
 
     @property
     def running(self) -> bool:
@@ -110,7 +112,7 @@ class LocalServer(ABC):
             folder = self._make_folder()
             command = self._prepared(folder)
             if self._node is None:
-                self._node = ServerProcess(self.name, folder)
+                self._node = OwnProcess(folder / "server.log")
                 atexit.register(self._stop_at_exit, os.getpid())
             self._node.start(command)
             self._await_answer(self._node)
@@ -173,7 +175,7 @@ class LocalServer(ABC):
             self._folder = made
         return self._folder
 
-    def _await_answer(self, node: ServerProcess) -> None:
+    def _await_answer(self, node: OwnProcess) -> None:
         end_s = time.monotonic() + self._start_timeout_s
         while not self._answers():
             if not node.running or time.monotonic() > end_s:

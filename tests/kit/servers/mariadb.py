@@ -14,7 +14,7 @@ import pymysql
 
 from exactum.errors import LocalServerError
 from exactum.local.broker import HOST
-from exactum.local.server_process import STOP_TIMEOUT_S
+from exactum.local.kafka import STOP_TIMEOUT_S
 from tests.kit.servers.local_server import DATABASE, USER, LocalServer, kept_password, make
 
 GREETING_TIMEOUT_S = 2.0

@@ -69,9 +69,10 @@ class LocalPostgres(LocalServer):
                 process.send_signal(number)
 
     def _shut_down(self, timeout_s: float) -> None:
-        if self._node is not None and self.running:
+        if self.running:
             os.kill(self.pid, signal.SIGCONT)
             os.kill(self.pid, signal.SIGINT)  # "fast": SIGTERM would wait for all clients to leave
+        if self._node is not None:
             self._node.await_stop(timeout_s)
 
     def _make_folder(self) -> Path:

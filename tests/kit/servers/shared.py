@@ -22,7 +22,7 @@ from exactum.errors import LocalServerError
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka
 from exactum.local.broker import Ports
-from exactum.local.server_process import ServerProcess
+from exactum.local.own_process import OwnProcess
 from tests.kit.memory import memory_folder
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.postgres_server import hash_quickly
@@ -167,7 +167,7 @@ class SharedKafka(LocalKafka):
     def stop(self, timeout_s: float = 0) -> None:
         _everybodys()
 
-    def _made(self) -> ServerProcess:
+    def _made(self) -> OwnProcess:
         _everybodys()
 
 

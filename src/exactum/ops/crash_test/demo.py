@@ -20,9 +20,8 @@ from rich.text import Text
 
 from exactum.java.program import SMALL_OPTIONS
 from exactum.local import LocalKafka, broker_jars, spark_kafka_jars
-from exactum.ops.crash_test.crash_test import CrashTest
+from exactum.ops.crash_test.crash_test import CrashTest, environment
 from exactum.ops.crash_test.killing import WAIT_MAX_S, KillMoment, PlannedKill
-from exactum.ops.processes import environment
 from exactum.testing.crash_verdict import (
     SEED_VARIABLE,
     CrashRun,

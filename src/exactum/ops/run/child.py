@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from exactum.errors import Disposition
-from exactum.ops import processes
+from exactum.local.own_process import kill_all, members, status_of
 from exactum.ops.run.ending import Report
 from exactum.ops.run.script_link import ScriptLink
 from exactum.ops.run.submit import SIGNALLED
@@ -122,8 +122,8 @@ class Child:
         self._link.send(ChannelMessage(kind, fields).encoded())
 
     def status(self) -> int | None:
-        """See ``processes.status_of``. Of spark-submit it is that of the script."""
-        status = processes.status_of(self.pid)
+        """See ``own_process.status_of``. Of spark-submit it is that of the script."""
+        status = status_of(self._process)
         if status is None or not self._by_submit or status <= SIGNALLED:
             return status
         return SIGNALLED - status
@@ -133,17 +133,17 @@ class Child:
         SIGKILL: it ends with everything then.
         """
         # The leader is not reaped yet, so the session is nobody else's.
-        is_there = self._script_pid in processes.members(self.pid)
+        is_there = self._script_pid in members(self.pid)
         to_script = is_there and number != signal.SIGKILL
         os.kill(self._script_pid if to_script else self.pid, number)
 
     def kill(self) -> None:
         """Kill what is left of its tree, and wait for nothing: see ``is_gone``. Idempotent."""
-        processes.kill_all(self.pid, set())
+        kill_all(self.pid, set())
 
     def is_gone(self) -> bool:
         """Whether nothing of its tree lives. Then it is reaped, and not to be asked again."""
-        if self.status() is None or processes.members(self.pid):
+        if self.status() is None or members(self.pid):
             return False
         self._process.wait()
         self._link.close()
@@ -152,7 +152,7 @@ class Child:
     def await_leaving(self) -> None:
         """What is left of its tree has a time to end by itself."""
         deadline_s = time.monotonic() + GRACE_S
-        while processes.members(self.pid) and time.monotonic() < deadline_s:
+        while members(self.pid) and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
 
 

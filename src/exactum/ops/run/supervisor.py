@@ -17,7 +17,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from exactum.ops.processes import GONE_TIMEOUT_S
+from exactum.local.own_process import GONE_TIMEOUT_S
 from exactum.ops.run.child import POLL_S, Child
 from exactum.ops.run.ending import Ending, Meaning, SameBatch, ending
 from exactum.ops.run.plan import (
