@@ -244,6 +244,3 @@ def _lines(evidence: Sequence[Evidence], promises: Promises) -> Iterator[str]:
 def _listed(batches: Sequence[int]) -> str:
     shown = ", ".join(str(batch_id) for batch_id in batches[:10])
     return f"batch {shown}" + (f" and {len(batches) - 10} more" if len(batches) > 10 else "")
-
-
-NOT_GIVEN = "the sink is not given: --sinks FILE.py:NAME, or set EXACTUM_SINKS"
