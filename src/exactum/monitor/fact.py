@@ -1,4 +1,6 @@
-"""A fact about a query, with the time at which it was heard: an event, or what a supervisor saw."""
+"""A fact about a query, with the time at which it was heard: an event, what a supervisor saw, or
+what an operator's command has settled.
+"""
 
 from __future__ import annotations
 

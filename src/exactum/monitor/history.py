@@ -2,7 +2,8 @@
 
     <checkpoint>/exactum/history/<began_ms>-<writer>.jsonl   facts, a line each
 
-Each writer has files of its own, so a driver, its successor and a supervisor never write to one.
+Each writer has files of its own, so a driver, its successor, a supervisor and a command never write
+to one.
 A file that is full is followed by a new one, and the oldest go. Nothing is fsynced and nothing is
 decided by it: what a crash or a full disk takes is missing from a picture, and from nothing else.
 
