@@ -189,6 +189,11 @@ class Dialect(ABC):
             SqlFailure: LOST, DENIED, MISSING, BUSY.
         """
 
+    def end_older(self, session: Session, sink: str, label: str) -> None:  # noqa: B027
+        """End the sessions whose label begins with ``sink`` and is below ``label`` and whose client
+        stands still in the middle of a load, where the server does not do so itself.
+        """
+
     # ---- the catalog -------------------------------------------------------------------------
 
     @abstractmethod

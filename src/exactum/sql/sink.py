@@ -127,9 +127,10 @@ class SqlSink(NotAFunction, ABC):
             rehearse(plan, session)
         at = self.address.where.rpartition("@")[2]  # whoever the user is
         made = JudgingParticipant if plan.is_judged else StagedParticipant
+        marks = run.guarantee is Guarantee.EXACTLY_ONCE
         left_out = frozenset(name for name, _ in columns) - {*plan.frame_columns, plan.flag_column}
         return OpenSink(
-            made(staging, SqlTarget(plan, marks=run.guarantee is Guarantee.EXACTLY_ONCE)),
+            made(staging, SqlTarget(plan, marks=marks, run=run.number)),
             StagedWriters(
                 staging,
                 SqlRows,

@@ -20,14 +20,14 @@ record has their numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import groupby
 from typing import TypeVar
 
 import pyarrow as pa
 
 from exactum.errors import EpochAborted, ExactumError, OutcomeUnknown, RowsRefused
-from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.model import RUN_DIGITS, PreparedTransaction
 from exactum.protocol.sink import Rejection
 from exactum.sinks.frames import Frame, FrameReader, without
 from exactum.sinks.rows import rejected
@@ -207,17 +207,20 @@ def _target_of(epoch: StagedEpoch) -> TableName:
 
 class SqlTarget(JudgingTarget):
     """See the base class. Two sessions: one may hold an epoch's transaction open.
-    ``marks``: epochs go into the ledger, as ``hold`` has it and ``deliver`` has not.
+    ``marks``: epochs go into the ledger, as ``hold`` has it and ``deliver`` has not. ``run``: its
+    number.
     """
 
-    def __init__(self, plan: WritePlan, *, marks: bool = True) -> None:
+    def __init__(self, plan: WritePlan, *, marks: bool = True, run: int = 0) -> None:
         self.shown = f"{plan.shown}, table {plan.target}"
         self.at = plan.address.place
         self._plan = plan
         self._marks = marks
         self._dialect = plan.dialect
         self._session = RetryingSession(plan.dialect, plan.address, "exactum driver")
-        self._loading = RetryingSession(plan.dialect, plan.address, "exactum commit")
+        self._sink = f"exactum commit {plan.scope.digest[:32]} "
+        self._label = f"{self._sink}{run:0{RUN_DIGITS}x}"
+        self._loading = RetryingSession(plan.dialect, plan.address, self._label)
         self._held: tuple[str, Session] | None = None
 
     def close(self) -> None:
@@ -338,9 +341,26 @@ class SqlTarget(JudgingTarget):
 
     def _before_decision(self, epoch: StagedEpoch, step: Callable[[Session], T]) -> T:
         try:
-            return self._loading.run(step)
+            return self._loaded(step)
         except SqlFailure as failure:
             raise rows_refused(self._plan, epoch.batch_id, failure) from failure
+
+    def _loaded(self, step: Callable[[Session], T]) -> T:
+        """The step, in the session that loads. What keeps it waiting may be an older run's load,
+        whose driver stands still.
+        """
+
+        def trying(session: Session) -> T:
+            try:
+                return step(session)
+            except SqlFailure as failure:
+                if failure.failure is ServerFailure.BUSY:
+                    with suppress(SqlFailure):
+                        session.rollback()
+                        self._dialect.end_older(session, self._sink, self._label)
+                raise
+
+        return self._loading.run(trying)
 
     def let_go(self) -> None:
         if self._held is not None:
@@ -388,7 +408,7 @@ class SqlTarget(JudgingTarget):
                 session.rollback()
             return state
 
-        return self._loading.run(step)
+        return self._loaded(step)
 
     # ---- in the session's transaction --------------------------------------------------------
 

@@ -89,6 +89,7 @@ class Query:
     storage: MemoryStorage = field(default_factory=MemoryStorage)
     participant: str = ""  # by default the sink's own name
     staging: Path = field(default_factory=new_staging)
+    runs: int = 0
 
     @property
     def storage_of_rows(self) -> Storage | None:
@@ -145,8 +146,13 @@ class Incarnation:
 
     def __init__(self, query: Query) -> None:
         self.query = query
+        query.runs += 1
         self.run_of = QueryRun(
-            query.query_id, new_incarnation(), query.guarantee, query.storage_of_rows
+            query.query_id,
+            new_incarnation(query.runs),
+            query.guarantee,
+            query.storage_of_rows,
+            query.runs,
         )
         sink = query.sink()
         self.opened = sink.open(self.run_of, query.participant or sink.name, query.columns)

@@ -72,6 +72,9 @@ class PostgresDialect(Dialect):
     def connect(self, address: Address, label: str, lock_timeout_s: float) -> Session:
         return connect(address, label, lock_timeout_s)
 
+    def end_older(self, session: Session, sink: str, label: str) -> None:
+        session.query(sql("end_older"), (sink, label))
+
     # ---- the catalog -------------------------------------------------------------------------
 
     def read_table(self, session: Session, name: TableName) -> Table | None:

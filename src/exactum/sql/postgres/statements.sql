@@ -10,12 +10,17 @@
 -- What the guarantee rests on, whatever the role's or the database's own settings are. In
 -- synchronous_commit, "local" would not wait for a synchronous standby. A COMMIT that a standby may
 -- lack is told by a warning. Without array_nulls a null in an array would be the text NULL. True
--- comes first where the server forgets commits in a power cut, and no standby has to have them.
+-- comes first where the server forgets commits in a power cut, and no standby has to have them. A
+-- driver's host that is gone in the middle of a COPY is found by keepalives alone: while the server waits
+-- for its rows no timeout counts.
 -- needs: nothing
 SELECT current_setting('fsync', true) = 'off'
         AND current_setting('synchronous_standby_names', true) = '',
     set_config('lock_timeout', %s, false),
     set_config('idle_in_transaction_session_timeout', %s, false),
+    set_config('tcp_keepalives_idle', '20', false),
+    set_config('tcp_keepalives_interval', '5', false),
+    set_config('tcp_keepalives_count', '3', false),
     set_config('statement_timeout', '0', false), set_config('TimeZone', 'UTC', false),
     set_config('DateStyle', 'ISO, YMD', false), set_config('client_encoding', 'UTF8', false),
     set_config('default_transaction_isolation', 'read committed', false),
@@ -24,6 +29,16 @@ SELECT current_setting('fsync', true) = 'off'
     set_config('synchronous_commit',
         CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
         ELSE current_setting('synchronous_commit') END, false)
+
+-- name: end_older
+-- What an older run of this query has open for the same sink, where it waits for rows in the middle of a
+-- COPY: its driver is frozen, and no timeout of the server ends that. Not a COMMIT, which may wait
+-- for a standby.
+-- needs: nothing (the sessions are the user's own)
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE usename = current_user AND datname = current_database() AND state = 'active'
+    AND wait_event = 'ClientRead' AND starts_with(application_name, %s)
+    AND application_name COLLATE "C" < %s
 
 -- name: count_lagging_standbys
 -- Standbys for which no COMMIT waits, so that a failover to them loses decisions. A subscriber to
