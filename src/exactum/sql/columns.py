@@ -65,17 +65,22 @@ def matched(
                 "the column (docs/reference/types.md says what goes where).",
             )
         columns.append(column)
-    for column in table.columns:
-        if column not in columns and not (
-            column.nullable or column.has_default or column.generated
-        ):
-            raise FrameRefused(
-                "SQL_COLUMNS",
-                f"{where}: the table's column {column.name!r} ({column.type}) is NOT NULL and has "
-                "no default, and the frame does not have it; the frame has "
-                f"{', '.join(name for name, _ in frame)}.",
-            )
+    if why := _demanded(table, columns):
+        listed = ", ".join(name for name, _ in frame)
+        raise FrameRefused("SQL_COLUMNS", f"{where}: {why}; the frame has {listed}.")
     return tuple(columns)
+
+
+def _demanded(table: Table, written: Sequence[Column]) -> str:
+    """Why rows of these columns alone cannot go into it; empty: they can."""
+    names = {column.name for column in written}
+    for c in table.columns:
+        if not (c.name in names or c.nullable or c.has_default or c.generated):
+            return (
+                f"the table's column {c.name!r} ({c.type}) is NOT NULL and has no default, and the "
+                "frame does not have it"
+            )
+    return ""
 
 
 def named_by(
@@ -135,6 +140,8 @@ def check_table(dialect: Dialect, session: Session, load: Load, *, is_decided: b
             why = _column_change(target, column, now)
             back = " Put the column back as it was." if is_decided else ""
             raise SqlFailure(ServerFailure.CHANGED, "", why + back)
+    if not is_decided and (why := _demanded(table, load.columns)):
+        raise SqlFailure(ServerFailure.CHANGED, "", f"{target} was changed: {why}.")
     if load.mode is Mode.UPSERT and (why := wrong_key(table, load.key, dialect)):
         raise SqlFailure(ServerFailure.CHANGED, "", f"The table was changed: an upsert {why}")
 

@@ -9,8 +9,15 @@ import sys
 import pyarrow as pa
 import pytest
 
-from exactum.errors import FrameRefused, HeuristicOutcome, RowsRefused, SettingRefused
+from exactum.errors import (
+    EpochAborted,
+    FrameRefused,
+    HeuristicOutcome,
+    RowsRefused,
+    SettingRefused,
+)
 from exactum.sql.postgres.sink import PostgresSink
+from tests.kit.errors import raised
 from tests.kit.sql.clerk import Clerk
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_epochs import ID_AND_NAME, Columns, expected
@@ -233,6 +240,25 @@ def test_what_the_table_refuses_aborts_the_epoch(database: Database, constraint:
         following.run(0)
     following.close()
     assert query.staged() == []
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_column_that_is_added_and_must_be_filled(database: Database, mode: str) -> None:
+    """No row is at fault: the attempt ends, and the next start names the column. Once it has a
+    default, the query goes on.
+    """
+    table = database.table("id bigint PRIMARY KEY, name text")
+    query = database.query(table, mode=mode, key="id" if mode == "upsert" else None)
+    driver = query.start()
+    database.run(f"ALTER TABLE {table} ADD COLUMN shop bigint NOT NULL")
+    with raised(EpochAborted, "'shop'", "NOT NULL"):
+        driver.run(0)
+    driver.close()
+    with raised(FrameRefused, "SQL_COLUMNS", "'shop'", "NOT NULL", "id, name"):
+        query.check()
+    database.run(f"ALTER TABLE {table} ALTER COLUMN shop SET DEFAULT 7")
+    query.run(0)
+    assert rows_in(database, table) == expected([0])
 
 
 def test_a_trigger_that_drops_rows_is_the_users_own(database: Database) -> None:
