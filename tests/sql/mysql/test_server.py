@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,16 @@ import pytest
 from pymysql.constants import CLIENT
 
 from exactum.errors import EpochAborted, SettingRefused, Unavailable
+from exactum.files.slot_log import SlotLog
+from exactum.protocol.model import PreparedTransaction
 from exactum.sql import session as retrying_session
 from exactum.sql.mysql import dialect as mysql_dialect
 from exactum.sql.mysql.connection import Connection
 from exactum.sql.mysql.session import address_of, connect
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.sql.session import SqlFailure
+from exactum.testing.log_contract import QUERY_ID, record
+from tests.kit.errors import raised
 from tests.kit.memory import memory_folder
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.sql.certificates import make_certificate
@@ -75,6 +80,19 @@ def test_a_row_that_no_packet_takes(narrow_server: LocalMariaDB) -> None:
     reasons = [reason for rejection in rejections for reason in rejection.reasons]
     assert [reason.split(":")[0].split("=")[1] for reason in reasons] == list("13599")
     assert all("max_allowed_packet" in reason and "the row has" in reason for reason in reasons)
+
+
+def test_a_record_that_no_packet_takes(narrow_server: LocalMariaDB) -> None:
+    """Of a decision: a server that gets it ends the connection, as if it were away. It is not sent;
+    the error has both sizes, nothing stands, and the next record does.
+    """
+    large = PreparedTransaction("lake", "lake/0", 1, "x" * 4_000_000)
+    with Database.made(narrow_server) as database:
+        log = SlotLog(database.files(QUERY_ID, timeout_s=1.0), QUERY_ID)
+        with raised(SettingRefused, "SQL_REFUSED", "bytes", PACKET, "max_allowed_packet"):
+            log.decide(replace(record(0), prepared=(large,)))
+        assert log.decide(record(0)) == record(0)
+        log.close()
 
 
 def test_locked_rows(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,8 +178,10 @@ def _check_option(name: str, value: str, where: str) -> None:
 
 class MySQLSession:
     """See ``dialect.Session``. READ COMMITTED, UTC, strict, no autocommit. ``takes_files``: the
-    server may ask for a "file" (LOAD DATA LOCAL).
+    server may ask for a "file" (LOAD DATA LOCAL). ``packet_bytes``: longest statement.
     """
+
+    packet_bytes = 1 << 30
 
     def __init__(self, connection: Connection, address: Address, takes_files: bool) -> None:
         self._connection = connection
@@ -196,7 +198,16 @@ class MySQLSession:
     def execute(self, sql: str, arguments: Sequence[object] = ()) -> int:
         with self._classified(), self._connection.cursor() as cursor:
             self._begun = True
-            return int(cursor.execute(sql, tuple(arguments)))
+            statement = cursor.mogrify(sql, tuple(arguments))
+            size = len(statement.encode(errors="surrogateescape"))
+            if size >= self.packet_bytes:  # a server that gets it may just end the connection
+                why = (
+                    f"this needs a statement of {size} bytes, and the server takes less than "
+                    f"{self.packet_bytes} (max_allowed_packet). Set more there, or make the "
+                    "micro-batches smaller"
+                )
+                raise SqlFailure(ServerFailure.OTHER, "", why)
+            return int(cursor.execute(statement))
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._classified(), self._connection.cursor() as cursor:
@@ -337,6 +348,7 @@ def _check_version(session: MySQLSession) -> None:
 def _check_server(session: MySQLSession) -> None:
     rows = session.query(sql("read_settings"))
     values = {str(name).lower(): str(value).upper() for name, value in rows}
+    session.packet_bytes = int(values["max_allowed_packet"])
     # With a binary log InnoDB leaves it to that log to keep a commit (MariaDB's page "Binary Log
     # Group Commit and InnoDB Flushing Performance"); 3, of MariaDB, has InnoDB keep it as well.
     flush = values.get("innodb_flush_log_at_trx_commit", "1")

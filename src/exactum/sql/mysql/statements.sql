@@ -28,10 +28,11 @@ SET SESSION
     {idle_timeout} = %s
 
 -- name: read_settings
--- Whether the server keeps what it commits, and whether it takes our isolation.
+-- Whether the server keeps what it commits, whether it takes our isolation, and how long a statement may
+-- be.
 -- needs: nothing
 SHOW VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', 'innodb_flush_log_at_trx_commit',
-    'sync_binlog', 'wsrep_on')
+    'sync_binlog', 'wsrep_on', 'max_allowed_packet')
 
 -- name: read_load_settings
 -- Whether rows can go by LOAD DATA LOCAL INFILE, and how long a statement may be.
