@@ -146,6 +146,14 @@ def test_upsert(delta: Delta) -> None:
     assert "key" in query.rejections[0].reasons[0]
 
 
+@pytest.mark.deep
+def test_an_upsert_of_more_text_than_one_array_holds(delta: Delta) -> None:
+    """Over 2 GiB in one column of an epoch."""
+    large = changes(*[(1, "x" * 1_000_000, None)] * 1_100)
+    upserting(delta).write(large, large, changes((1, "last", None)))
+    assert values(delta) == {1: "last"}
+
+
 def test_an_upsert_is_merged_once(delta: Delta) -> None:
     """Redelivered after another batch: the older row does not come back."""
     query = upserting(delta)

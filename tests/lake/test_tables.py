@@ -214,6 +214,26 @@ def test_an_answer_that_was_lost(
     assert place.versions() == 1
 
 
+def test_a_library_that_fails_after_the_decision(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an error that nobody expected: the query stops with its words and a code, nothing is
+    lost, and a version that does not fail goes on.
+    """
+    query = opened(place)
+    permit = query.decide(numbers(1))
+
+    def fails(*_: object, **more: object) -> None:
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*place.commits, fails)
+        with raised(HeuristicOutcome, "TARGET_REFUSES", "RuntimeError", "a defect"):
+            query.commit(permit)
+    query.commit(permit)
+    assert place.ids() == [1]
+
+
 def test_decided_rows_that_somebody_removed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a crash between their move and the commit others find files that no version names, and
     remove them. The query stops and names them, and goes on when they are put back.

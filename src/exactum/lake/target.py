@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from exactum.errors import EpochAborted, OutcomeUnknown, SettingRefused, Unavailable
@@ -421,7 +422,9 @@ class TableTarget(MovingTarget):
         key = list(facts["key"])
         numbered = rows.select(key).append_column(ROW, pa.array(range(rows.num_rows), pa.int64()))
         last = numbered.group_by(key).aggregate([(ROW, "max")]).column(f"{ROW}_max")
-        return Upsert(rows.take(last), key, facts["delete_when"])
+        is_last = pc.is_in(numbered.column(ROW), last)
+        # To take them by number would join the chunks first, and one array has no more than 2 GiB.
+        return Upsert(rows.filter(is_last), key, facts["delete_when"])
 
     def _read(self, name: str, read: Callable[[Any], Any]) -> Any:
         with closing(self._staging.storage.reader(name)) as file:

@@ -399,6 +399,12 @@ class StagedParticipant:
             state = self._target.publish(epoch)
         except PublishFailed as failure:
             raise self._not_published(permit, failure) from failure
+        except ExactumError:
+            raise
+        except Exception as error:  # of a library: it may come again at each start
+            text, passes = f"{type(error).__name__}: {error}", isinstance(error, OSError)
+            failed = PublishFailed(text, is_transient=passes)
+            raise self._not_published(permit, failed) from error
         if state is Published.MISSING:
             return CommitReport((), tuple(prepared))
         if state not in (Published.DONE, Published.BEFORE):
