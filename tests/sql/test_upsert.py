@@ -5,10 +5,17 @@ once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from exactum.errors import Unavailable
+from exactum.protocol.coordinator import Coordinator
+from exactum.protocol.model import SourceOffsets
+from exactum.sql import session as retrying_session
+from tests.kit.errors import raised
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import Columns, Query
 
@@ -119,3 +126,23 @@ def test_columns_that_are_not_written_keep_their_values(database: SqlDatabase) -
         (1, "new", 8),
         (2, "new", 7),
     ]
+
+
+def test_two_sinks_of_a_query_that_meet_in_a_key(
+    database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each holds its transaction until the decision, so the second never gets the row: the error
+    says that it may be so, and where to read on. Nothing is visible.
+    """
+    monkeypatch.setattr(retrying_session, "LOCK_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(retrying_session, "TIMEOUT_S", 0.0)
+    table = database.table(TABLE)
+    first = query_on(database, table)
+    first.tasks = lambda _: [[batch([(1, "an order", 0, False)])]]
+    drivers = [query.start() for query in (first, replace(first, participant="second"))]
+    both = Coordinator(drivers[0].run_of, [d.participant for d in drivers], drivers[0].log)
+    with raised(Unavailable, "another sink of the query", "docs/databases.md"):
+        both.run(0, SourceOffsets(), lambda order: [p for d in drivers for p in d.write(order)])
+    for driver in drivers:
+        driver.close()
+    assert database.rows(f"SELECT k FROM {table}") == []

@@ -53,6 +53,9 @@ from exactum.sql.session import (
 from exactum.sql.table import TableName
 from exactum.sql.writer import SqlScope, WritePlan, load_of
 
+LOCK_TIMEOUTS = ("55P03", "1205")
+"""Of PostgreSQL; of MySQL and MariaDB."""
+
 
 def rows_refused(plan: WritePlan, batch_id: int, failure: SqlFailure) -> ExactumError:
     """Staged rows do not go into the target."""
@@ -68,6 +71,12 @@ def rows_refused(plan: WritePlan, batch_id: int, failure: SqlFailure) -> Exactum
             f"{plan.shown}: {failure} Nothing of batch {batch_id} is visible; start the query "
             "again."
         )
+    if failure.code in LOCK_TIMEOUTS:
+        held = (
+            f"{failure.text}. The lock is another program's, or that of another sink of the query, "
+            "which holds its rows until the decision (docs/databases.md)"
+        )
+        failure = SqlFailure(failure.failure, failure.code, held)
     return port_error(failure, plan.shown)
 
 
