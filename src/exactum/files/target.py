@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from exactum.durable import stays_below
 from exactum.files.place import NEW
-from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.model import PreparedTransaction, of_another_sink
 from exactum.sinks.noted_target import NotedTarget
 from exactum.sinks.staged import (
     MovingTarget,
@@ -21,7 +21,6 @@ from exactum.sinks.staged import (
     StagedEpoch,
     StagedPart,
     missing,
-    of_another_sink,
 )
 from exactum.sinks.staging import Staging
 

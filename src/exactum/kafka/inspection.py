@@ -69,7 +69,13 @@ class KafkaInspector(Inspector):
 
     def refuse_other(self, trace: Mapping[str, str]) -> None:
         """See the port."""
-        found, recorded = self.cluster_id(), trace["kafka"]
+        if (recorded := trace.get("kafka")) is None:
+            raise SettingRefused(
+                "SINKS_OPTION",
+                f"Sink {self.name!r} is given as one of Kafka, and in the last run it was another "
+                "kind of sink. Nothing was changed. Give the sink by --sinks as the query had it.",
+            )
+        found = self.cluster_id()
         if found != recorded:
             raise CheckpointRefused(
                 "KAFKA_OTHER_CLUSTER",

@@ -102,6 +102,10 @@ class KafkaParticipant:
     def close(self) -> None:
         self._requests.close()
 
+    def own(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        """See ``protocol.participant.own_of``."""
+        return [p for p in prepared if KafkaTransaction.is_one(p)]
+
     # ---- what is open ------------------------------------------------------------------------
 
     def list_open(self) -> Sequence[Sighting]:
@@ -131,7 +135,7 @@ class KafkaParticipant:
         by a pattern (Kafka 4.1, KIP-1152): an older one would list everybody's.
         """
         scope = self._plan.scope
-        named = {KafkaTransaction.of(p).transactional_id for p in recent}
+        named = {KafkaTransaction.of(p).transactional_id for p in self.own(recent)}
         listed = (
             self._requests.list_transactions(COMMITTED, scope.broker_pattern())
             if self._requests.knows_patterns()

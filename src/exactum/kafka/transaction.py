@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactum.errors import InvariantBroken, SettingRefused
-from exactum.protocol.model import Incarnation, PreparedTransaction, Sighting
+from exactum.protocol.model import Incarnation, PreparedTransaction, Sighting, of_another_sink
 from exactum.protocol.sink import Scope
 
 DEFAULT_PREFIX = "exactum"
@@ -118,7 +118,14 @@ class KafkaTransaction:
         return PreparedTransaction(participant, self.identity, rows, self.payload())
 
     @staticmethod
+    def is_one(value: PreparedTransaction | Sighting) -> bool:
+        return NAME.fullmatch(value.identity.rpartition("@")[0]) is not None
+
+    @staticmethod
     def of(value: PreparedTransaction | Sighting) -> KafkaTransaction:
+        """Raises InvariantBroken: it is none of Kafka's."""
+        if not KafkaTransaction.is_one(value):
+            raise of_another_sink(value, "is none of Kafka's")
         fields: Mapping[str, Any] = json.loads(value.payload)
         return KafkaTransaction(
             fields["transactional_id"],

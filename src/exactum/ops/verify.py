@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 
 import click
 
@@ -24,10 +25,11 @@ from exactum.ops.render import Cell, ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, query_options
 from exactum.ops.targets.sinks import QueryTargets, inspector_of
 from exactum.protocol.inspection import Evidence, Finding, Promise, unknowable
-from exactum.protocol.participant import remembers
+from exactum.protocol.participant import Participant, own_of, remembers
 from exactum.protocol.resolve import commit_in_force
 
 NOT_GIVEN = "the sink is not given: --sinks FILE.py:NAME, or set EXACTUM_SINKS"
+OTHER_KIND = "another kind of sink had this name then"
 DOUBT_LOOKS_MAX = 4
 DOUBT_PAUSE_S = 1.0
 """An epoch that a living driver is just committing is looked at again, so often."""
@@ -134,18 +136,33 @@ def _of_sink(
     if target is None:
         return [unknowable(promise, name, NOT_GIVEN) for promise in each]
 
-    def onwards() -> Sequence[Promise]:
-        return read_promises(place, each[0].batch_id, None).each
-
     try:
         with closing(inspector_of(target, place)) as inspector:
-            found = list(inspector.evidence(each, onwards))
             participant = inspector.participant()
+
+            def onwards() -> Sequence[Promise]:
+                return _own(participant, read_promises(place, each[0].batch_id, None).each)
+
+            asked = _own(participant, each)
+            found = [unknowable(one, name, OTHER_KIND) for one in each if one not in asked]
+            found += inspector.evidence(asked, onwards) if asked else ()
+            found.sort(key=attrgetter("batch_id"))
             last = participant.last_batch() if remembers(participant) else None
         return [*found, *_unknown_to_the_log(place, name, last)]
     except (ExactumError, OSError, ValueError) as error:
         why = f"it could not be asked: {error}".rstrip(".")
         return [unknowable(promise, name, why) for promise in each]
+
+
+def _own(participant: Participant, promises: Sequence[Promise]) -> list[Promise]:
+    """Without those of a sink of another kind, which had the name then."""
+
+    def is_own(promise: Promise) -> bool:
+        every = (*promise.record.prepared, *promise.superseded)
+        named = [p for p in every if p.participant == participant.name]
+        return len(own_of(participant, named)) == len(named)
+
+    return list(filter(is_own, promises))
 
 
 def _unknown_to_the_log(place: QueryPlace, name: str, last: int | None) -> list[Evidence]:

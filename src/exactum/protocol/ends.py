@@ -29,7 +29,7 @@ from exactum.protocol.model import (
     Sighting,
     run_number,
 )
-from exactum.protocol.participant import Participant, is_placed, remembers
+from exactum.protocol.participant import Participant, is_placed, own_of, remembers
 
 R = TypeVar("R")
 
@@ -229,7 +229,7 @@ def target_end(participant: Participant, earlier: Iterable[DecisionRecord]) -> T
         return None
     commits = resolve.commits_in_force(earlier)
     for record in reversed(commits):
-        own = [p for p in record.of(participant.name) if p.rows]
+        own = own_of(participant, [p for p in record.of(participant.name) if p.rows])
         if own:
             has, owes = participant.last_batch(own), record.epoch.batch_id
             waits = has is not None and has < owes and _all_wait(participant, has, commits)

@@ -227,6 +227,15 @@ class Completed:
     phase_ms: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
+def of_another_sink(prepared: PreparedTransaction | Sighting, why: str) -> InvariantBroken:
+    """The sink of this name was another kind of sink when it was decided."""
+    return InvariantBroken(
+        f"The decision record holds a transaction {prepared.identity} of sink "
+        f"{prepared.participant!r} that {why}. Was the sink of this name another one before? Start "
+        "the query once more with that one, then change it."
+    )
+
+
 def rows_of(prepared: Sequence[PreparedTransaction]) -> int:
     return sum(p.rows for p in prepared)
 

@@ -169,6 +169,17 @@ class Placed(Participant, Protocol):
         """Whether all of these were staged for the place that the target has now."""
 
 
+def own_of(
+    participant: object, prepared: Sequence[PreparedTransaction]
+) -> Sequence[PreparedTransaction]:
+    """Those that a sink of the participant's kind has prepared: one of its name may have been of
+    another kind before. Who has no ``own`` cannot tell: all.
+    """
+    own: Callable[[Sequence[PreparedTransaction]], Sequence[PreparedTransaction]]
+    own = getattr(participant, "own", lambda each: each)
+    return own(prepared)
+
+
 def is_placed(participant: object) -> TypeGuard[Placed]:
     """Whether it is asked for that. As ``remembers``."""
     return hasattr(participant, "are_for_here")

@@ -44,6 +44,7 @@ from exactum.protocol.model import (
     Incarnation,
     PreparedTransaction,
     Sighting,
+    of_another_sink,
 )
 from exactum.protocol.sink import Rejection
 from exactum.sinks.staging import Listing, StagedName, Staging
@@ -147,15 +148,6 @@ class StagedPart:
         rows = self.file_rows - len(aside)
         prepared = replace(self.prepared, rows=rows, payload=payload)
         return replace(self, prepared=prepared, aside=tuple(aside))
-
-
-def of_another_sink(prepared: PreparedTransaction, why: str) -> InvariantBroken:
-    """The sink of this name was another kind of sink when it was decided."""
-    return InvariantBroken(
-        f"The decision record holds a transaction {prepared.identity} of sink "
-        f"{prepared.participant!r} that {why}. Was the sink of this name another one before? Start "
-        "the query once more with that one, then change it."
-    )
 
 
 @dataclass(frozen=True)
@@ -364,6 +356,10 @@ class StagedParticipant:
         parts = staged_for(committed, None)
         self._names = {p.at for p in parts if has is not None and p.name.batch_id <= has}
         return has
+
+    def own(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        """See ``protocol.participant.own_of``."""
+        return [p for p in prepared if staged_for([p], None)]
 
     def are_for_here(self, prepared: Sequence[PreparedTransaction]) -> bool:
         """See ``protocol.participant.Placed``."""

@@ -27,7 +27,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from exactum.errors import EpochAborted, ExactumError, OutcomeUnknown, RowsRefused
-from exactum.protocol.model import RUN_DIGITS, PreparedTransaction
+from exactum.protocol.model import RUN_DIGITS, PreparedTransaction, of_another_sink
 from exactum.protocol.sink import Rejection
 from exactum.sinks.frames import Frame, FrameReader, without
 from exactum.sinks.rows import rejected
@@ -37,7 +37,6 @@ from exactum.sinks.staged import (
     PublishFailed,
     StagedEpoch,
     StagedPart,
-    of_another_sink,
 )
 from exactum.sql.columns import check_table
 from exactum.sql.dialect import LEDGER, Dialect, Load, Mode, RefusedRow
