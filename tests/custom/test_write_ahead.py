@@ -269,6 +269,23 @@ def test_the_newer_of_two_redeliveries_stops_the_older(world: World) -> None:
     world.judge(2)  # the older one had one chunk in hand, the newer one none that was acknowledged
 
 
+def test_what_is_acknowledged_stays_so_when_an_older_driver_wakes_up(world: World) -> None:
+    """Its own chunk, which is behind by then, does not set back what the newer one, which died since,
+    was told.
+    """
+    ended: list[BaseException | None] = []
+
+    def send(batch: Any, key: str) -> None:
+        world.target.send(batch, key)
+        if not ended:  # the newer one: this chunk again, the other two of its task, and one more
+            ended.append(world.run(send=failing_after(world.target, 4), epochs=1))
+
+    assert isinstance(world.run(send=send, epochs=1), Fenced)
+    assert isinstance(ended[0], Unavailable)
+    assert world.run() is None
+    world.judge(1)
+
+
 def failing_after(target: Target, requests: int) -> Callable[[Any, str], None]:
     left = [requests]
 

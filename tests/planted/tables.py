@@ -188,8 +188,8 @@ TABLES = (
         "a chunk counts as acknowledged with the one before it",
         DRIVER,
         "custom/write_ahead.py",
-        'self._staging.write_note(identity, "acked", str(number + 1))\n',
-        'self._staging.write_note(identity, "acked", str(number + 2))\n',
+        'self._staging.write_note(identity, f"acked-{claim}", str(number + 1))\n',
+        'self._staging.write_note(identity, f"acked-{claim}", str(number + 2))\n',
         ("tests/custom/test_write_ahead.py",),
     ),
     Fault(

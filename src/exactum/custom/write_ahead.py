@@ -145,8 +145,9 @@ class WriteAheadTarget(NotedTarget):
 
     Beside a staged file lie its notes, which go with it:
 
-        <identity>.acked        how many chunks are acknowledged, from the first one on
         <identity>.claim-3      the third run that took the sending over; the highest may send
+        <identity>.acked-3      how many chunks that run knows as acknowledged, from the first one
+                                on; nobody else writes it, so that no older run sets it back
 
     The marker is the note of the last batch of which everything is sent (``Staging.published``),
     made durable before the batch counts as published.
@@ -226,7 +227,7 @@ class WriteAheadTarget(NotedTarget):
             sent_rows += chunk.num_rows
             if number >= first:
                 self._delivery.deliver(self._send, chunk, f"{identity}.{number}", still_ours)
-                self._staging.write_note(identity, "acked", str(number + 1))
+                self._staging.write_note(identity, f"acked-{claim}", str(number + 1))
         if sent_rows != part.prepared.rows:
             raise self._damaged(part, f"it holds {sent_rows}")
 
@@ -247,8 +248,11 @@ class WriteAheadTarget(NotedTarget):
 
     def _acknowledged(self, identity: str) -> int:
         """How many chunks are acknowledged, from the first one on."""
-        text = self._staging.note(identity, "acked")
-        return int(text) if text else 0
+        most = claim = 0
+        while claim == 0 or self._staging.note(identity, f"claim-{claim}") is not None:
+            most = max(most, int(self._staging.note(identity, f"acked-{claim}") or 0))
+            claim += 1
+        return most
 
     def _claim(self, name: StagedName) -> int:
         """The run that decided has claim 0; every other one takes over from those before it."""
