@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
@@ -45,6 +46,7 @@ from exactum.testing import (
 from exactum.testing.participant_contract import NOT_REPEATED
 from tests.kit.custom.custom_rows import batches
 from tests.kit.custom.noted_target import Target
+from tests.kit.errors import check_error
 from tests.kit.staged_files import waiting
 
 pytestmark = pytest.mark.slow
@@ -284,6 +286,24 @@ def test_what_is_acknowledged_stays_so_when_an_older_driver_wakes_up(world: Worl
     assert isinstance(ended[0], Unavailable)
     assert world.run() is None
     world.judge(1)
+
+
+def test_a_staging_without_hard_links_is_refused_at_the_start(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when a later run takes the sending over, and the rows are decided. Of a guarantee that
+    records nothing it needs none.
+    """
+
+    def link(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    check_error(world.run(), SettingRefused, "FOLDER_HARD_LINKS", world.folder / "wal")
+    assert world.target.requests() == []
+    make_sink(print).open(new_run(world.folder, Guarantee.AT_LEAST_ONCE), "api")
+    monkeypatch.undo()
+    assert world.run() is None
 
 
 def failing_after(target: Target, requests: int) -> Callable[[Any, str], None]:

@@ -408,9 +408,13 @@ class WriteAheadSink(NotAFunction):
         """Called by exactum.
 
         Raises:
-            SettingRefused: there is no place where rows can wait.
+            SettingRefused: there is no place where rows can wait, or no run could claim them there.
         """
         staging = staging_of(run, Scope(run.query_id, participant), repr(self))
+        if run.guarantee is Guarantee.EXACTLY_ONCE:
+            # Else the first run that takes the sending over finds out, and the rows are decided.
+            staging.write_note_once("tried", "claim", run.incarnation)
+            staging.remove(["tried"])
         writers = StagedWriters(staging, ChunkRows, self._rows_per_send_max, WriteAheadTarget.at)
         return OpenSink(
             StagedParticipant(staging, self._target(staging, run)),
