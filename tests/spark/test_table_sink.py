@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import exactum
 from exactum import errors
 from exactum.storage.folder import Folder
-from tests.kit.errors import raised
+from tests.kit.errors import check_error, raised
 from tests.kit.opened_sink import OpenedSink
 from tests.kit.spark.torn_stream import configured
 from tests.kit.transactions.given import given
@@ -86,19 +86,65 @@ def test_what_is_decided_is_written_by_the_next_start(query: Any, table: Table) 
     assert table.asked[0] == table.asked[1] == table.asked[2] != table.asked[3]
 
 
-def test_a_writer_that_is_wrong_keeps_the_rows(query: Any, table: Table) -> None:
-    """It says what is wrong: an error of its own, or that it returned something, without ``save()``,
-    say, which is not taken for a success. Corrected, the next start writes them.
+def mistaken(frame: DataFrame, _: exactum.TableTransaction) -> None:
+    raise ValueError("no such option")
+
+
+def refusing(frame: DataFrame, _: exactum.TableTransaction) -> None:
+    frame.selectExpr("CAST(concat('a', v) AS int) AS n").write.format("noop").mode("append").save()
+
+
+def of_no_format(frame: DataFrame, _: exactum.TableTransaction) -> None:
+    frame.write.format("nowhere").save()
+
+
+def away(frame: DataFrame, _: exactum.TableTransaction) -> None:
+    frame.write.parquet("hdfs://nowhere.invalid:1/table")
+
+
+def answering(frame: DataFrame, _: exactum.TableTransaction) -> Any:
+    """Without ``save()``."""
+    return frame.write
+
+
+def looking(frame: DataFrame, _: exactum.TableTransaction) -> None:
+    raise errors.HeuristicOutcome("another hand has written here")
+
+
+@pytest.mark.parametrize(
+    ("write", "kind", "said"),
+    [
+        (mistaken, errors.HeuristicOutcome, ["TARGET_REFUSES", "no such option"]),
+        (refusing, errors.HeuristicOutcome, ["TARGET_REFUSES", "'a1'"]),
+        (of_no_format, errors.HeuristicOutcome, ["TARGET_REFUSES", "DATA_SOURCE_NOT_FOUND"]),
+        (away, errors.OutcomeUnknown, ["UnknownHostException"]),
+        (answering, errors.CodeFailed, ["SINK_ANSWER", "returned <pyspark.sql", "are kept"]),
+        (looking, errors.HeuristicOutcome, ["USER_CODE", "another hand"]),
+    ],
+)
+def test_a_writer_that_fails_keeps_the_rows(
+    query: Any, table: Table, write: Any, kind: type[Exception], said: list[str]
+) -> None:
+    """What is wrong stops the query, with what it says: a mistake, rows that Spark or the table refuses,
+    an answer, which is not taken for a success, an error of ours. What may pass is said to. Corrected,
+    the next start writes them.
     """
     query.give(1)
-    table.failures = [TypeError("no such option")]
-    said = query.run(query.exactly_once(table.sink()))
-    assert isinstance(query.error, errors.HeuristicOutcome)
-    assert "TARGET_REFUSES" in said and "no such option" in said
-    sink = exactum.SparkTableSink(lambda frame, txn: frame.write, name="table")  # type: ignore[arg-type, return-value]
-    assert "returned <pyspark.sql" in query.run(query.exactly_once(sink))
+    query.run(query.exactly_once(exactum.SparkTableSink(write, name="table")))
+    check_error(query.error, kind, *said)
     assert query.run(query.exactly_once(table.sink())) is None
     assert table.values() == [1]
+
+
+def test_without_a_decision_a_wrong_writer_stops_the_query_as_well(query: Any) -> None:
+    for write, kind, said in (
+        (mistaken, errors.CodeFailed, ["CODE_FAILED", "no such option"]),
+        (answering, errors.CodeFailed, ["SINK_ANSWER"]),
+        (away, errors.Unavailable, ["UnknownHostException"]),
+    ):
+        query.give(1)
+        query.run(exactum.at_least_once(exactum.SparkTableSink(write, name="table")))
+        check_error(query.error, kind, *said)
 
 
 def test_odd_names_are_taken_as_they_are(query: Any, table: Table, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from os.path import abspath
@@ -20,7 +21,7 @@ from secrets import token_hex
 from typing import Any
 
 from exactum.custom.answer import refuse_answer
-from exactum.errors import CodeFailed, SettingRefused, Unavailable
+from exactum.errors import CodeFailed, ExactumError, SettingRefused, Unavailable
 from exactum.files.format import FileFormat
 from exactum.files.sink import BYTES_PER_FILE_MAX
 from exactum.files.writer import FilePlan, FileRows
@@ -45,6 +46,7 @@ from exactum.sinks.staged import (
 )
 from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
 from exactum.sinks.writer import StagedWriters
+from exactum.spark.write.failure import LASTING
 from exactum.storage.storage import Storage
 from exactum.values.excerpt import cut
 
@@ -60,6 +62,7 @@ _AS_STAGED: Mapping[str, str | bool] = {
 _AGAIN = ("app-id", "again")
 """A note of the staging: what ends the app id since a person has accepted that rows come again."""
 SHOWN_MAX = 300
+_LASTING_STATES = ("0A", "22", "23", "42")
 
 
 @dataclass(frozen=True)
@@ -224,10 +227,13 @@ class SparkTableTarget(NotedTarget):
         try:
             self._hand_over(list(epoch.sizes), own)
         except PublishFailed as failure:
-            raise Unavailable(f"{self.shown}: {failure}") from failure
+            what = f"{self.shown}: {failure}"
+            if failure.is_transient:
+                raise Unavailable(what) from failure
+            raise CodeFailed("CODE_FAILED", f"{what}. Correct it, and start again.") from failure
 
     def _hand_over(self, names: Sequence[str], transaction: TableTransaction) -> None:
-        from pyspark.errors import AnalysisException, PySparkRuntimeError
+        from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
 
         by_spark = Unavailable(
@@ -243,11 +249,27 @@ class SparkTableTarget(NotedTarget):
         try:
             reader = session.read.schema(self._schema).options(**_AS_STAGED)
             rows = reader.parquet(*(f"{where}/{name}" for name in names))
-            refuse_answer(self._write(rows, transaction), "write()", "")
+            answer = self._write(rows, transaction)
+        except ExactumError:
+            raise
         except Exception as error:
-            wrong = isinstance(error, AnalysisException | TypeError | AttributeError | NameError)
             text = f"write() failed: {_shown(error)}"
-            raise PublishFailed(text, is_transient=not wrong) from error
+            raise PublishFailed(text, is_transient=not _is_lasting(error)) from error
+        refuse_answer(answer, "write()", "The rows are kept: correct it, and start again.")
+
+
+def _is_lasting(error: Exception) -> bool:
+    """Whether the same rows get it again: a mistake in Python; or Spark, or a table format, gives
+    it a SQLSTATE that speaks of rows, constraints, statements or rights. A conflict has another.
+    """
+    from pyspark.errors import AnalysisException
+
+    thrown: Any = getattr(error, "java_exception", error)
+    state = None
+    with suppress(Exception):  # most have none
+        state = thrown.getSqlState()
+    is_mistake = isinstance(error, (AnalysisException, *LASTING))
+    return is_mistake or str(state).startswith(_LASTING_STATES)
 
 
 def _for_hadoop(place: str) -> str:
