@@ -427,6 +427,22 @@ FAULTS = (
         ("tests/spark/test_recomputed_epoch.py",),
     ),
     Fault(
+        "what another driver has planned is recorded for what this one has written",
+        NEWER,
+        "spark/run/batches.py",
+        "    if planned is not None and set(map(offset_log.canonical, planned)) != ends:\n",
+        "    if False:\n",
+        ("tests/spark/test_power_cut.py -k replaced",),
+    ),
+    Fault(
+        "accept forgets what a query has written while a person was asked",
+        DRIVER,
+        "ops/accept.py",
+        "    if place.record() != found.record:\n",
+        "    if False:\n",
+        ("tests/sql/test_lost_commit.py -k two_people", "tests/transactions/test_older_state.py"),
+    ),
+    Fault(
         "state of another try is taken for that of the batch",
         STATE,
         "spark/run/standing_epochs.py",
