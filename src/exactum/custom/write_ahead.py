@@ -33,24 +33,14 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.problem import Problem, ok
-from exactum.protocol.inspection import Inspector
-from exactum.protocol.model import Incarnation, new_incarnation
-from exactum.protocol.sink import (
-    DEAD_LETTER_COLUMNS,
-    Guarantee,
-    NotAFunction,
-    OpenSink,
-    QueryRun,
-    Rejection,
-    Scope,
-)
+from exactum.protocol.model import Incarnation
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection
 from exactum.sinks.frames import FrameReader, packed, unpacked
 from exactum.sinks.noted_target import NotedTarget
-from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedParticipant
-from exactum.sinks.staging import TRACE, StagedName, Staging, reach_staging, staging_of, wanted
-from exactum.sinks.writer import StagedWriters, TaskFiles, TaskRows
-from exactum.storage.storage import Storage
+from exactum.sinks.sink import StagedSink
+from exactum.sinks.staged import Published, StagedEpoch, StagedPart
+from exactum.sinks.staging import StagedName, Staging
+from exactum.sinks.writer import TaskFiles, TaskRows
 
 # ---- one chunk -------------------------------------------------------------------------------
 
@@ -189,7 +179,7 @@ class WriteAheadTarget(NotedTarget):
                 self._send_rest(part)
             except FileNotFoundError:
                 return self.published(epoch)  # another run may have sent it all meanwhile
-        self._staging.note_published(epoch.batch_id)
+        self.staging.note_published(epoch.batch_id)
         return Published.DONE
 
     def deliver(self, epoch: StagedEpoch) -> None:
@@ -215,10 +205,10 @@ class WriteAheadTarget(NotedTarget):
         claim = self._claim(part.name)
 
         def still_ours() -> None:
-            if self._staging.note(identity, f"claim-{claim + 1}") is not None:
+            if self.staging.note(identity, f"claim-{claim + 1}") is not None:
                 raise self._fenced(identity)
             # Notes go after the file: a claim that is missed is seen as a file that is gone.
-            if not self._staging.is_there(part.name.file(0)):
+            if not self.staging.is_there(part.name.file(0)):
                 raise FileNotFoundError(identity)
 
         first, sent_rows = self._acknowledged(identity), 0
@@ -226,7 +216,7 @@ class WriteAheadTarget(NotedTarget):
             sent_rows += chunk.num_rows
             if number >= first:
                 self._delivery.deliver(self._send, chunk, f"{identity}.{number}", still_ours)
-                self._staging.write_note(identity, "acked", str(number + 1))
+                self.staging.write_note(identity, "acked", str(number + 1))
         if sent_rows != part.prepared.rows:
             raise self._damaged(part, f"it holds {sent_rows}")
 
@@ -238,7 +228,7 @@ class WriteAheadTarget(NotedTarget):
         """
         import pyarrow as pa
 
-        with closing(self._staging.open_file(part.name.file(0))) as file:
+        with closing(self.staging.open_file(part.name.file(0))) as file:
             try:
                 for number, (frame, _) in enumerate(FrameReader(file)):
                     yield number, unpacked(frame)
@@ -247,7 +237,7 @@ class WriteAheadTarget(NotedTarget):
 
     def _acknowledged(self, identity: str) -> int:
         """How many chunks are acknowledged, from the first one on."""
-        text = self._staging.note(identity, "acked")
+        text = self.staging.note(identity, "acked")
         return int(text) if text else 0
 
     def _claim(self, name: StagedName) -> int:
@@ -256,7 +246,7 @@ class WriteAheadTarget(NotedTarget):
             return 0
         if name.identity not in self._claims:
             number = 1
-            while not self._staging.write_note_once(
+            while not self.staging.write_note_once(
                 name.identity, f"claim-{number}", self._incarnation
             ):
                 number += 1
@@ -267,7 +257,7 @@ class WriteAheadTarget(NotedTarget):
         return HeuristicOutcome(
             "STAGED_GONE",
             f"The rows of batch {part.name.batch_id} are decided, and "
-            f"{self._staging.shown(part.name.file(0))} with {part.prepared.rows} rows is damaged: "
+            f"{self.staging.shown(part.name.file(0))} with {part.prepared.rows} rows is damaged: "
             f"{how}.\n{self._acknowledged(part.name.identity)} of its chunks are sent. "
             "Restore the file, or see docs/operations.md.",
         )
@@ -284,7 +274,7 @@ class WriteAheadTarget(NotedTarget):
 # ---- the sink --------------------------------------------------------------------------------
 
 
-class WriteAheadSink(NotAFunction):
+class WriteAheadSink(StagedSink):
     """Sends a frame's rows to a target of yours: give ``send``, or a subclass that overrides it.
 
     Args:
@@ -305,7 +295,6 @@ class WriteAheadSink(NotAFunction):
         SettingRefused: a setting that cannot work.
     """
 
-    waits_in_staging = True
     has_one_sender = True
     """Whoever commits becomes the one that sends."""
 
@@ -342,8 +331,8 @@ class WriteAheadSink(NotAFunction):
                     f"{where}: {setting}={value!r} must be a whole number, at least {least}.",
                 )
         self._send = send
-        self._name = name
-        self._rows = rows
+        self.name = name or where
+        self.rows = rows
         self._rows_per_send_max = rows_per_send_max
         self._delivery = RetryPolicy(tries_max, backoff_ms, backoff_ms_max)
 
@@ -383,21 +372,6 @@ class WriteAheadSink(NotAFunction):
 
     # ---- the sink port ---------------------------------------------------------------------------
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(name={self.name!r})"
-
-    @property
-    def name(self) -> str:
-        return self._name or type(self).__name__
-
-    @property
-    def rows(self) -> Callable[[Any], Any] | None:
-        return self._rows
-
-    @property
-    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
-        return DEAD_LETTER_COLUMNS
-
     def open(
         self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
     ) -> OpenSink:
@@ -406,34 +380,16 @@ class WriteAheadSink(NotAFunction):
         Raises:
             SettingRefused: there is no place where rows can wait.
         """
-        staging = staging_of(run, Scope(run.query_id, participant), repr(self))
-        writers = StagedWriters(staging, ChunkRows, self._rows_per_send_max, WriteAheadTarget.at)
-        return OpenSink(
-            StagedParticipant(staging, self._target(staging, run)),
-            writers,
-            trace=TRACE,
-            reach=reach_staging(run),
-        )
+        target = self.target_of(run, participant)
+        target.staging.open()
+        return self.open_with(run, target, ChunkRows, self._rows_per_send_max)
 
-    def inspector(
-        self, query_id: str, participant: str, staging: Storage | None = None
-    ) -> Inspector:
-        """Called by exactum, for an operator's commands."""
-        from exactum.sinks.inspection import StagedInspector
-
-        place = Staging(wanted(staging, repr(self)), Scope(query_id, participant))
-        run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
-        return StagedInspector(place, self._target(place, run))
-
-    def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
-        """See ``protocol.inspection.Provable``."""
-        yield ok(self.name, "Its target was not tried: only its own send() knows it.")
-
-    def _target(self, staging: Staging, run: QueryRun) -> WriteAheadTarget:
+    def target_of(self, run: QueryRun, participant: str) -> WriteAheadTarget:
+        """Called by exactum."""
         return WriteAheadTarget(
-            staging,
+            self.staging_of(run, participant),
             run,
-            f"sink {staging.scope.participant!r}",
+            f"sink {participant!r}",
             send=self.send,
             delivery=self._delivery,
             close=self.close,
@@ -441,4 +397,4 @@ class WriteAheadSink(NotAFunction):
 
     def __getstate__(self) -> dict[str, Any]:
         """``rows`` stays on the driver: it may hold on to a session."""
-        return {**self.__dict__, "_rows": None}
+        return {**self.__dict__, "rows": None}

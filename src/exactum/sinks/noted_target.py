@@ -15,15 +15,15 @@ class NotedTarget(StagedTarget):
     """
 
     def __init__(self, staging: Staging) -> None:
-        self._staging = staging
+        self.staging = staging
 
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
-        return self._staging.published()
+        return self.staging.published()
 
     def forget_batches(self, first: int = 0) -> None:
-        self._staging.forget_published()
+        self.staging.forget_published()
 
     def published(self, epoch: StagedEpoch) -> Published:
-        noted = self._staging.published()
+        noted = self.staging.published()
         is_there = noted is not None and noted >= epoch.batch_id
         return Published.BEFORE if is_there else Published.MISSING

@@ -196,12 +196,14 @@ class StagedEpoch:
 class StagedTarget(ABC):
     """All that a staged sink's driver half writes of its own. Used by one thread at a time.
 
-    ``shown``: the sink and where its target is, for messages; without secrets. ``at``: where the
-    target is, whoever the user: the same text for the same place. ``takes_files``: ``publish``
-    takes the files themselves, which lie at the target's own place: then none is left for a target
-    that loses its last batches, and all that lies there waits.
+    ``staging``: where its files wait. ``shown``: the sink and where its target is, for messages;
+    without secrets. ``at``: where the target is, whoever the user: the same text for the same
+    place. ``takes_files``: ``publish`` takes the files themselves, which lie at the target's own
+    place: then none is left for a target that loses its last batches, and all that lies there
+    waits.
     """
 
+    staging: Staging
     shown: str
     at: str
     takes_files = False
@@ -271,7 +273,6 @@ class MovingTarget(StagedTarget):
     """
 
     takes_files = True
-    _staging: Staging
 
     @abstractmethod
     def place_of(self, part: StagedPart, number: int) -> str:
@@ -280,14 +281,14 @@ class MovingTarget(StagedTarget):
     def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
         """A file moves from its staging only, so it cannot slip through between two readings."""
         moves = self._moves(epoch)
-        there = self._staging.storage.existing([moves[name] for name in names if name in moves])
+        there = self.staging.storage.existing([moves[name] for name in names if name in moves])
         return [name for name in names if moves.get(name) not in there]
 
     def _move(self, epoch: StagedEpoch) -> bool:
         """False: it is not whole."""
-        folder = self._staging.folder
+        folder = self.staging.folder
         moves = [(f"{folder}/{name}", to) for name, to in self._moves(epoch).items()]
-        return all(self._staging.storage.move_if_absent(moves))
+        return all(self.staging.storage.move_if_absent(moves))
 
     def _moves(self, epoch: StagedEpoch) -> Mapping[str, str]:
         return {
@@ -328,8 +329,8 @@ class JudgingTarget(StagedTarget):
 class StagedParticipant:
     """Participant of one staged sink in one run of a query; see ``protocol.participant``."""
 
-    def __init__(self, staging: Staging, target: StagedTarget) -> None:
-        self._staging = staging
+    def __init__(self, target: StagedTarget) -> None:
+        self._staging = target.staging
         self._target = target
         self._settled: int | None = None
         self._names: set[str] = set()  # of places, whose batches the target has
@@ -540,8 +541,8 @@ class StagedParticipant:
 class JudgingParticipant(StagedParticipant):
     """Likewise; see ``protocol.participant.Judging``."""
 
-    def __init__(self, staging: Staging, target: JudgingTarget) -> None:
-        super().__init__(staging, target)
+    def __init__(self, target: JudgingTarget) -> None:
+        super().__init__(target)
         self._judge = target.judge
 
     def judge(

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from exactum.errors import EpochAborted, ExactumError, OutcomeUnknown, RowsRefused
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.sink import Rejection
+from exactum.protocol.sink import Rejection, Scope
 from exactum.sinks.frames import Frame, FrameReader, without
 from exactum.sinks.rows import rejected
 from exactum.sinks.staged import (
@@ -51,7 +51,7 @@ from exactum.sql.session import (
     port_error,
 )
 from exactum.sql.table import TableName
-from exactum.sql.writer import SqlScope, WritePlan, load_of
+from exactum.sql.writer import WritePlan, load_of, scope_text
 
 
 def rows_refused(plan: WritePlan, batch_id: int, failure: SqlFailure) -> ExactumError:
@@ -106,9 +106,9 @@ class Ledger:
     """The ledger of one scope, beside the table ``sibling``. Every method works in the
     session's transaction and raises ``SqlFailure``; none commits."""
 
-    def __init__(self, dialect: Dialect, scope: SqlScope, sibling: TableName) -> None:
+    def __init__(self, dialect: Dialect, scope: Scope, sibling: TableName) -> None:
         self._dialect = dialect
-        self._scope = scope.text
+        self._scope = scope_text(scope)
         self._sibling = sibling
 
     def enter(self, session: Session, epoch: StagedEpoch) -> bool:
@@ -211,6 +211,7 @@ class SqlTarget(JudgingTarget):
     """
 
     def __init__(self, plan: WritePlan, *, marks: bool = True) -> None:
+        self.staging = plan.staging
         self.shown = f"{plan.shown}, table {plan.target}"
         self.at = plan.address.place
         self._plan = plan
@@ -299,7 +300,7 @@ class SqlTarget(JudgingTarget):
         """
         state = self._published(epoch)
         if state in (Published.DONE, Published.BEFORE):
-            self._plan.staging.note_published(epoch.batch_id, durable=False)
+            self.staging.note_published(epoch.batch_id, durable=False)
         return state
 
     def _published(self, epoch: StagedEpoch) -> Published:
@@ -325,7 +326,7 @@ class SqlTarget(JudgingTarget):
         def step(session: Session) -> None:
             is_there = self._takes_held(session, epoch)
             if not is_there and self._load(session, epoch, is_decided=False) is Published.MISSING:
-                raise FileNotFoundError(self._plan.staging.where)
+                raise FileNotFoundError(self.staging.where)
             try:
                 session.commit()
             except SqlFailure as failure:  # not again: it may have taken effect
@@ -498,7 +499,7 @@ class SqlTarget(JudgingTarget):
 
     @contextmanager
     def _opened(self, part: StagedPart) -> Iterator[FrameReader]:
-        with closing(self._plan.staging.open_file(part.name.file(0))) as file:
+        with closing(self.staging.open_file(part.name.file(0))) as file:
             try:
                 yield FrameReader(file)
             except ValueError as error:  # it is damaged, which is no better than gone
@@ -511,7 +512,7 @@ class SqlTarget(JudgingTarget):
     # ---- small steps -------------------------------------------------------------------------
 
     def _ledger(self, sibling: TableName | None = None) -> Ledger:
-        return Ledger(self._dialect, self._plan.scope, sibling or self._plan.target)
+        return Ledger(self._dialect, self.staging.scope, sibling or self._plan.target)
 
     def _asked(self, step: Callable[[Session], T]) -> T:
         def asking(session: Session) -> T:
