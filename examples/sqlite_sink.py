@@ -36,8 +36,8 @@ def connected(path):
 
 class SqliteTarget(StagedTarget):
     def __init__(self, path, staging):
-        self.shown, self.at = f"sink {staging.scope.participant!r} at {path}", path
-        self.staging, self._scope = staging, staging.scope.digest
+        super().__init__(staging, path)
+        self._scope = staging.scope.digest
         self._database = connected(path)
 
     def create_tables(self):

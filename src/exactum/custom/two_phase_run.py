@@ -30,12 +30,12 @@ from exactum.protocol.inspection import Inspector, TransactionState, Transaction
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
-    Incarnation,
     PreparedTransaction,
     Sighting,
     new_incarnation,
     rows_of,
 )
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder, Writer
 
 # ---- a task ----------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def transaction_of(sink: TwoPhaseCommitSink[Any], payload: str) -> Any:
 # ---- the driver ------------------------------------------------------------------------------
 
 
-class TwoPhaseParticipant:
+class TwoPhaseParticipant(Participant):
     """Driver side of the user's sink for one run. Connects at once."""
 
     def __init__(
@@ -236,12 +236,6 @@ class TwoPhaseParticipant:
                     payload = payload_of(self._sink, pair[1])
                     found.append(Sighting(self.name, str(name), name.incarnation, payload))
             return tuple(found)
-
-    def list_committed(
-        self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
-    ) -> Sequence[Sighting]:
-        """See the port: none, the target is not ours to ask."""
-        return ()
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """See the port: the user's ``verify`` for each."""

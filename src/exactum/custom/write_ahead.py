@@ -36,9 +36,8 @@ from exactum.errors import (
 from exactum.protocol.model import Incarnation
 from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection
 from exactum.sinks.frames import FrameReader, packed, unpacked
-from exactum.sinks.noted_target import NotedTarget
 from exactum.sinks.sink import StagedSink
-from exactum.sinks.staged import Published, StagedEpoch, StagedPart
+from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedTarget
 from exactum.sinks.staging import StagedName, Staging
 from exactum.sinks.writer import TaskFiles, TaskRows
 
@@ -129,9 +128,9 @@ class ChunkRows(TaskRows):
         self._pieces, self._waiting_rows = [], 0
 
 
-class WriteAheadTarget(NotedTarget):
+class WriteAheadTarget(StagedTarget):
     """A target without transactions as a staged one: the driver sends the chunks of what is
-    decided, in order, from where the last run stood. ``shown`` names the sink in messages.
+    decided, in order, from where the last run stood.
 
     Beside a staged file lie its notes, which go with it:
 
@@ -142,13 +141,10 @@ class WriteAheadTarget(NotedTarget):
     made durable before the batch counts as published.
     """
 
-    at = ""
-
     def __init__(
         self,
         staging: Staging,
         run: QueryRun,
-        shown: str,
         *,
         send: Send,
         delivery: RetryPolicy,
@@ -161,7 +157,6 @@ class WriteAheadTarget(NotedTarget):
         self._delivery = RetryPolicy(1, 0, 0) if once else delivery
         self._close = close
         self._claims: dict[str, int] = {}
-        self.shown = shown
 
     def publish(self, epoch: StagedEpoch) -> Published:
         """Send what is not acknowledged yet.
@@ -389,7 +384,6 @@ class WriteAheadSink(StagedSink):
         return WriteAheadTarget(
             self.staging_of(run, participant),
             run,
-            f"sink {participant!r}",
             send=self.send,
             delivery=self._delivery,
             close=self.close,

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from exactum.durable import stays_below
 from exactum.files.place import NEW
 from exactum.protocol.model import PreparedTransaction
-from exactum.sinks.noted_target import NotedTarget
 from exactum.sinks.staged import (
     MovingTarget,
     Published,
@@ -26,15 +25,13 @@ from exactum.sinks.staged import (
 from exactum.sinks.staging import Staging
 
 
-class FileTarget(NotedTarget, MovingTarget):
+class FileTarget(MovingTarget):
     """See the base classes."""
 
     def __init__(self, staging: Staging) -> None:
-        super().__init__(staging)
         self._place = staging.storage
         self._may_be_new = self._place.may_be_unmounted
-        self.at = self._place.where
-        self.shown = f"sink {staging.scope.participant!r} at {self.at}"
+        super().__init__(staging, self._place.where)
 
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
         """A folder that was just made where files were committed is one that is not mounted."""

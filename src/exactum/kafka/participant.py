@@ -52,6 +52,7 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
+from exactum.protocol.participant import Participant
 
 NEVER_TIMES_OUT_MS = 2_147_483_647
 """Since Kafka 4.1 a transaction with this timeout is never aborted (TransactionMetadata.java,
@@ -71,7 +72,7 @@ FENCE_ROUNDS_MAX = 60
 FENCE_PAUSE_S = 0.05
 
 
-class KafkaParticipant:
+class KafkaParticipant(Participant):
     """Participant of one Kafka sink in one run of a query."""
 
     def __init__(

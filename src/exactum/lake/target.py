@@ -215,10 +215,8 @@ class TableTarget(MovingTarget):
     """See the base class."""
 
     def __init__(self, staging: Staging, access: TableAccess, *, upserts: bool) -> None:
+        super().__init__(staging, staging.storage.where)
         self.takes_files = not upserts
-        self.at = staging.storage.where
-        self.shown = f"sink {staging.scope.participant!r} at {self.at}"
-        self.staging = staging
         self._access = access
         self._load = access.load
         self._name = f"exactum:{staging.scope.query_id}:{staging.scope.participant}"

@@ -43,7 +43,7 @@ from exactum.protocol.model import (
     rows_of,
     run_number,
 )
-from exactum.protocol.participant import Participant, remembers
+from exactum.protocol.participant import Participant
 from exactum.storage.storage import Storage
 
 R = TypeVar("R")
@@ -142,7 +142,7 @@ def accept(
         _say_and_ask(found.lines, f"go on with micro-batch {batch_id}", yes=yes)
         _record(place, log, batch_id, found.runs)
         for participant in participants:
-            if participant.name in found.ahead and remembers(participant):
+            if participant.name in found.ahead and participant.remembers:
                 participant.forget_batches(batch_id)
     click.echo(f"accepted: start the query; it goes on with micro-batch {batch_id}")
 

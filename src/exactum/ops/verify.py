@@ -24,7 +24,6 @@ from exactum.ops.render import Cell, ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, query_options
 from exactum.ops.targets.sinks import QueryTargets, inspector_of
 from exactum.protocol.inspection import Evidence, Finding, Promise, unknowable
-from exactum.protocol.participant import remembers
 from exactum.protocol.resolve import commit_in_force
 
 NOT_GIVEN = "the sink is not given: --sinks FILE.py:NAME, or set EXACTUM_SINKS"
@@ -141,7 +140,7 @@ def _of_sink(
         with closing(inspector_of(target, place)) as inspector:
             found = list(inspector.evidence(each, onwards))
             participant = inspector.participant()
-            last = participant.last_batch() if remembers(participant) else None
+            last = participant.last_batch() if participant.remembers else None
         return [*found, *_unknown_to_the_log(place, name, last)]
     except (ExactumError, OSError, ValueError) as error:
         why = f"it could not be asked: {error}".rstrip(".")

@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -41,10 +41,10 @@ from exactum.errors import (
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
-    Incarnation,
     PreparedTransaction,
     Sighting,
 )
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Rejection
 from exactum.sinks.staging import Listing, StagedName, Staging
 
@@ -198,29 +198,40 @@ class StagedTarget(ABC):
 
     ``staging``: where its files wait. ``shown``: the sink and where its target is, for messages;
     without secrets. ``at``: where the target is, whoever the user: the same text for the same
-    place. ``takes_files``: ``publish`` takes the files themselves, which lie at the target's own
-    place: then none is left for a target that loses its last batches, and all that lies there
-    waits.
+    place; empty where nobody can say. ``takes_files``: ``publish`` takes the files themselves,
+    which lie at the target's own place: then none is left for a target that loses its last batches,
+    and all that lies there waits.
+
+    The marker is kept by ``last_batch``, ``forget_batches`` and ``published``. As they are here it
+    is the staging's note (``Staging.note_published``), which ``publish`` makes when all rows are
+    in: for a target that can keep none of its own, and takes the same rows again without harm.
     """
 
-    staging: Staging
-    shown: str
-    at: str
     takes_files = False
+    judges = False
+    """See ``Participant.judges``."""
 
-    @abstractmethod
-    def last_batch(self, committed: Sequence[PreparedTransaction]) -> int | None:
-        """See ``Remembering.last_batch``: the marker, which moves with the rows."""
+    def __init__(self, staging: Staging, at: str = "") -> None:
+        self.staging = staging
+        self.at = at
+        name = f"sink {staging.scope.participant!r}"
+        self.shown = f"{name} at {at}" if at else name
 
-    @abstractmethod
+    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
+        """See ``Participant.last_batch``: the marker, which moves with the rows."""
+        return self.staging.published()
+
     def forget_batches(self, first: int = 0) -> None:
-        """See ``Remembering.forget_batches``."""
+        """See ``Participant.forget_batches``."""
+        self.staging.forget_published()
 
-    @abstractmethod
     def published(self, epoch: StagedEpoch) -> Published:
         """Where the files are not staged: BEFORE, OTHER, OVERTAKEN, or MISSING where the target has
         not come so far. Changes nothing.
         """
+        noted = self.staging.published()
+        is_there = noted is not None and noted >= epoch.batch_id
+        return Published.BEFORE if is_there else Published.MISSING
 
     def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
         """Which of these files, that are not staged, are not in the target either: all."""
@@ -237,6 +248,17 @@ class StagedTarget(ABC):
         """
         state = self.published(epoch)
         return Published.DONE if state is Published.MISSING else state
+
+    def judge(self, epoch: StagedEpoch) -> tuple[StagedEpoch, Rejection | None]:
+        """Before ``hold``, or ``deliver``, where it ``judges``: hold the epoch without the rows
+        that it can never take; returns what is held, and these rows. Where it cannot be held for
+        another reason, nothing is, and ``hold`` says why.
+
+        Raises:
+            RowsRefused: there are too many of them, or rows break a rule that others are part of.
+            ExactumError: as ``hold``.
+        """
+        return epoch, None
 
     @abstractmethod
     def publish(self, epoch: StagedEpoch) -> Published:
@@ -312,24 +334,13 @@ def staged_for(committed: Sequence[PreparedTransaction], at: str | None) -> Sequ
     return parts if at is None or {part.at for part in parts} == {at} else ()
 
 
-class JudgingTarget(StagedTarget):
-    """A target that alone knows of some rows whether it takes them."""
-
-    @abstractmethod
-    def judge(self, epoch: StagedEpoch) -> tuple[StagedEpoch, Rejection | None]:
-        """``hold`` the epoch without the rows that it can never take; returns what is held, and
-        these rows. Where it cannot be held for another reason, nothing is, and ``hold`` says why.
-
-        Raises:
-            RowsRefused: there are too many of them, or rows break a rule that others are part of.
-            ExactumError: as ``hold``.
-        """
-
-
-class StagedParticipant:
+class StagedParticipant(Participant):
     """Participant of one staged sink in one run of a query; see ``protocol.participant``."""
 
+    remembers = True
+
     def __init__(self, target: StagedTarget) -> None:
+        self.judges = target.judges
         self._staging = target.staging
         self._target = target
         self._settled: int | None = None
@@ -352,14 +363,8 @@ class StagedParticipant:
         listing, self._opened = self._opened or self._staging.listing(), None
         return listing.sightings(self.name, behind=self.settled_to())
 
-    def list_committed(
-        self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
-    ) -> Sequence[Sighting]:
-        """None: the target's marker tells."""
-        return ()
-
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
-        """See ``Remembering``. Files of batches behind it wait again."""
+        """See the port. Files of batches behind it wait again."""
         has = self._target.last_batch(committed)
         self._settled = self._staging.published() if has is None else has
         parts = staged_for(committed, None)
@@ -367,7 +372,7 @@ class StagedParticipant:
         return has
 
     def are_for_here(self, prepared: Sequence[PreparedTransaction]) -> bool:
-        """See ``protocol.participant.Placed``."""
+        """See the port."""
         return bool(staged_for(prepared, self._target.at))
 
     def forget_batches(self, first: int = 0) -> None:
@@ -378,6 +383,12 @@ class StagedParticipant:
         self._verified = self._opened = None
         self._target.let_go()
         self._staging.remove([t.identity for t in transactions])
+
+    def judge(
+        self, prepared: Sequence[PreparedTransaction]
+    ) -> tuple[Sequence[PreparedTransaction], Rejection | None]:
+        epoch, rejection = self._target.judge(StagedEpoch.of(prepared))
+        return [part.prepared for part in epoch.parts], rejection
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         epoch = StagedEpoch.of(prepared)
@@ -414,7 +425,7 @@ class StagedParticipant:
         return CommitReport(tuple(prepared), ())
 
     def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
-        """See ``Delivering``."""
+        """See the port."""
         epoch, listing = StagedEpoch.of(prepared), self._staging.listing()
         self._refuse_missing(epoch, listing)
         try:
@@ -536,20 +547,6 @@ class StagedParticipant:
             "row with the same key that somebody else wrote since, a missing right, a changed "
             "table), then start the query again.",
         )
-
-
-class JudgingParticipant(StagedParticipant):
-    """Likewise; see ``protocol.participant.Judging``."""
-
-    def __init__(self, target: JudgingTarget) -> None:
-        super().__init__(target)
-        self._judge = target.judge
-
-    def judge(
-        self, prepared: Sequence[PreparedTransaction]
-    ) -> tuple[Sequence[PreparedTransaction], Rejection | None]:
-        epoch, rejection = self._judge(StagedEpoch.of(prepared))
-        return [part.prepared for part in epoch.parts], rejection
 
 
 def _moved(what: str, elsewhere: str) -> SettingRefused:

@@ -28,9 +28,8 @@ from exactum.lake.sink import check_table_columns, schema_of
 from exactum.lake.types import ddl
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import OpenSink, QueryRun
-from exactum.sinks.noted_target import NotedTarget
 from exactum.sinks.sink import StagedSink
-from exactum.sinks.staged import Published, PublishFailed, StagedEpoch
+from exactum.sinks.staged import Published, PublishFailed, StagedEpoch, StagedTarget
 from exactum.sinks.staging import Staging
 from exactum.values.excerpt import cut
 
@@ -120,12 +119,10 @@ class SparkTableSink(StagedSink):
         return SparkTableTarget(staging, schema, self._write, self._last_version)
 
 
-class SparkTableTarget(NotedTarget):
+class SparkTableTarget(StagedTarget):
     """See the base class. The marker is the staging's note, or what ``last_version`` says where
     that is more. ``schema``: of the files, as DDL; None: not known, to a command.
     """
-
-    at = ""
 
     def __init__(
         self,
@@ -134,7 +131,6 @@ class SparkTableTarget(NotedTarget):
         write: Write,
         last_version: Callable[[str], int | None] | None,
     ) -> None:
-        self.shown = f"sink {staging.scope.participant!r}"
         super().__init__(staging)
         self._schema = schema
         self._write = write

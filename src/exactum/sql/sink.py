@@ -17,7 +17,7 @@ from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, OpenSink, Quer
 from exactum.sinks.inspection import StagedInspector
 from exactum.sinks.missing_target import refuse_anew
 from exactum.sinks.sink import StagedSink
-from exactum.sinks.staged import JudgingParticipant, StagedPart
+from exactum.sinks.staged import StagedPart
 from exactum.sinks.staging import Staging
 from exactum.sql.columns import hidden_rows, matched, named_by, wrong_key
 from exactum.sql.dialect import Dialect, Mode
@@ -113,10 +113,8 @@ class SqlSink(StagedSink):
         facts = {"table": [plan.target.schema, plan.target.table], "mode": plan.mode.value}
         at = self.address.where.rpartition("@")[2]  # whoever the user is
         left_out = frozenset(name for name, _ in columns) - {*plan.frame_columns, plan.flag_column}
-        opened = self.open_with(run, target, SqlRows, plan, facts)
         return replace(
-            opened,
-            participant=JudgingParticipant(target) if plan.is_judged else opened.participant,
+            self.open_with(run, target, SqlRows, plan, facts),
             target=f"table {plan.target} at {at}",
             left_out=left_out,
         )

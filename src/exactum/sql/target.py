@@ -32,11 +32,11 @@ from exactum.protocol.sink import Rejection, Scope
 from exactum.sinks.frames import Frame, FrameReader, without
 from exactum.sinks.rows import rejected
 from exactum.sinks.staged import (
-    JudgingTarget,
     Published,
     PublishFailed,
     StagedEpoch,
     StagedPart,
+    StagedTarget,
     of_another_sink,
 )
 from exactum.sql.columns import check_table
@@ -205,15 +205,15 @@ def _target_of(epoch: StagedEpoch) -> TableName:
     return TableName(*part.facts["table"])
 
 
-class SqlTarget(JudgingTarget):
+class SqlTarget(StagedTarget):
     """See the base class. Two sessions: one may hold an epoch's transaction open.
     ``marks``: epochs go into the ledger, as ``hold`` has it and ``deliver`` has not.
     """
 
     def __init__(self, plan: WritePlan, *, marks: bool = True) -> None:
-        self.staging = plan.staging
+        super().__init__(plan.staging, plan.address.place)
         self.shown = f"{plan.shown}, table {plan.target}"
-        self.at = plan.address.place
+        self.judges = plan.is_judged
         self._plan = plan
         self._marks = marks
         self._dialect = plan.dialect

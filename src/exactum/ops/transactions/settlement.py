@@ -26,7 +26,7 @@ from exactum.protocol.finish import (
 )
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import CommitPermit, PreparedTransaction, rows_of
-from exactum.protocol.participant import Participant, is_placed
+from exactum.protocol.participant import Participant
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
 
@@ -178,7 +178,7 @@ def _refuse_elsewhere(
     Raises:
         SettingRefused: ``own`` was staged for another place, or there is no trace.
     """
-    if is_placed(participant) and not participant.are_for_here(own):
+    if not participant.are_for_here(own):
         raise SettingRefused(
             "SINKS_OPTION",
             "its rows were staged for another place, and its target may be a copy of that. Give "
