@@ -13,7 +13,7 @@ TOP = "(top)"
 LINES_MAX = {
     TOP: 1_050,
     "checkpoint": 2_780,
-    "custom": 1_280,
+    "custom": 1_250,
     "files": 1_695,
     "formats": 2_470,
     "java": 440,

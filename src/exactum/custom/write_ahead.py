@@ -24,7 +24,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.custom.answer import refuse_answer
+from exactum.custom.answer import called
 from exactum.errors import (
     HALTING,
     ExactumError,
@@ -72,11 +72,14 @@ class RetryPolicy:
         for tried in range(1, self.tries_max + 1):
             before_each_try()
             try:
-                refuse_answer(
-                    send(batch, key),
-                    "send()",
-                    f"So {batch.num_rows} rows with key {key!r} are not taken for acknowledged. "
-                    "Correct send() and start the query again: then they are sent again.",
+                called(
+                    send,
+                    batch,
+                    key,
+                    what="send()",
+                    then=f"So {batch.num_rows} rows with key {key!r} are not taken for "
+                    "acknowledged. Correct send() and start the query again: then they are sent "
+                    "again.",
                 )
                 return
             except Exception as error:

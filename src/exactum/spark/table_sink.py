@@ -19,7 +19,7 @@ from os.path import abspath
 from secrets import token_hex
 from typing import Any
 
-from exactum.custom.answer import refuse_answer
+from exactum.custom.answer import called
 from exactum.errors import CodeFailed, SettingRefused, Unavailable
 from exactum.files.format import FileFormat
 from exactum.files.sink import BYTES_PER_FILE_MAX
@@ -202,7 +202,7 @@ class SparkTableTarget(StagedTarget):
         try:
             reader = session.read.schema(self._schema).options(**_AS_STAGED)
             rows = reader.parquet(*(f"{where}/{name}" for name in names))
-            refuse_answer(self._write(rows, transaction), "write()", "")
+            called(self._write, rows, transaction, what="write()", then="")
         except Exception as error:
             wrong = isinstance(error, AnalysisException | TypeError | AttributeError | NameError)
             text = f"write() failed: {_shown(error)}"
