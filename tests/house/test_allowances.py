@@ -25,7 +25,7 @@ LINES_MAX = {
     "protocol": 2_900,
     "sinks": 1_590,
     "spark": 12_320,
-    "sql": 5_845,
+    "sql": 5_800,
     "storage": 1_440,
     "testing": 1_645,
     "values": 690,
