@@ -1,4 +1,4 @@
-"""A staged sink, whole: rows as JSON text in a SQLite file. docs/own-target.md goes through it."""
+"""A staged sink, whole: rows as JSON text in a SQLite file. See docs/reference/ports.md."""
 
 from __future__ import annotations
 
@@ -98,9 +98,6 @@ class SqliteTarget(StagedTarget):
 class SqliteSink(StagedSink):
     def __init__(self, path, *, name="sqlite", rows=None):
         self.path, self.name, self.rows = path, name, rows
-
-    def check_columns(self, columns):
-        """Refuse here what cannot be written, with a FrameRefused that says what to do."""
 
     def target_of(self, run, participant):
         return SqliteTarget(self.path, self.staging_of(run, participant))
