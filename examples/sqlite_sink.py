@@ -1,4 +1,4 @@
-"""A staged sink, whole: rows as JSON text in a SQLite file. docs/own-target.md goes through it."""
+"""A staged sink, whole: rows as JSON text in a SQLite file. See docs/reference/ports.md."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import json
 import os
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import replace
 
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, Scope
 from exactum.sinks.frames import FrameReader
-from exactum.sinks.staged import Published, PublishFailed, StagedParticipant, StagedTarget
-from exactum.sinks.staging import TRACE, reach_staging, staging_of
-from exactum.sinks.writer import StagedWriters, TaskRows
+from exactum.sinks.sink import StagedSink
+from exactum.sinks.staged import Published, PublishFailed, StagedTarget
+from exactum.sinks.writer import TaskRows
 
 
 class JsonRows(TaskRows):
@@ -37,9 +36,11 @@ def connected(path):
 
 class SqliteTarget(StagedTarget):
     def __init__(self, path, staging):
-        self.shown, self.at = f"sink {staging.scope.participant!r} at {path}", path
-        self._staging, self._scope = staging, staging.scope.digest
+        super().__init__(staging, path)
+        self._scope = staging.scope.digest
         self._database = connected(path)
+
+    def create_tables(self):
         self._database.executescript(TABLES)
 
     def _marker(self):
@@ -77,7 +78,7 @@ class SqliteTarget(StagedTarget):
                 return state
             for part in epoch.parts:
                 try:
-                    file = self._staging.open_file(part.name.file(0))
+                    file = self.staging.open_file(part.name.file(0))
                 except FileNotFoundError:
                     self._database.execute("ROLLBACK")
                     return Published.MISSING
@@ -94,19 +95,16 @@ class SqliteTarget(StagedTarget):
         self._database.close()
 
 
-@dataclass(frozen=True)
-class SqliteSink(NotAFunction):
-    path: str
-    rows: object = None
-    name: str = "sqlite"
-    dead_letter_columns = DEAD_LETTER_COLUMNS
+class SqliteSink(StagedSink):
+    def __init__(self, path, *, name="sqlite", rows=None):
+        self.path, self.name, self.rows = path, name, rows
 
-    def check_columns(self, columns):
-        """Refuse here what cannot be written, with a FrameRefused that says what to do."""
+    def target_of(self, run, participant):
+        return SqliteTarget(self.path, self.staging_of(run, participant))
 
     def open(self, run, participant, columns=()):
-        staging = staging_of(run, Scope(run.query_id, participant), repr(self))
-        opened = StagedParticipant(staging, SqliteTarget(self.path, staging))
-        writers = StagedWriters(staging, JsonRows, at=self.path)
-        place = os.path.realpath(self.path)
-        return OpenSink(opened, writers, target=place, trace=TRACE, reach=reach_staging(run))
+        target = self.target_of(run, participant)
+        target.staging.open()
+        target.create_tables()
+        opened = self.open_with(run, target, JsonRows)
+        return replace(opened, target=os.path.realpath(self.path))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from exactum.errors import ExactumError
 from exactum.protocol import resolve
@@ -110,10 +111,13 @@ class TakesLostForLeftovers(Coordinator):
 class Silent:
     """A participant that says nothing of what its target has committed."""
 
+    remembers = False
+
     def __init__(self, port: Participant) -> None:
-        self.name = port.name
-        self.list_open, self.abort, self.close = port.list_open, port.abort, port.close
-        self.verify, self.commit, self.salvage = port.verify, port.commit, port.salvage
+        self._port = port
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
 
     def list_committed(
         self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
@@ -125,7 +129,8 @@ class ComparesNoTarget(Coordinator):
     """Takes the targets as it finds them."""
 
     def __init__(self, run, participants, log, **more):  # type: ignore[no-untyped-def]
-        super().__init__(run, [Silent(port) for port in participants], log, **more)
+        silent: list[Any] = [Silent(port) for port in participants]
+        super().__init__(run, silent, log, **more)
 
 
 class ComparesNoLog(ComparesNoTarget):

@@ -27,6 +27,7 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import QueryRun, WriteOrder
 from exactum.testing.faults import Around, straight
 
@@ -205,8 +206,10 @@ class MemoryTarget:
         del self._unsettled[transaction.identity]
 
 
-class MemoryParticipant:
+class MemoryParticipant(Participant):
     """Driver side of a ``MemoryTarget`` for one run."""
+
+    remembers = True
 
     def __init__(self, target: MemoryTarget, run: QueryRun) -> None:
         self._target = target
@@ -233,11 +236,11 @@ class MemoryParticipant:
         )
 
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
-        """See ``Remembering``."""
+        """See the port."""
         return self._target.last_batch()
 
     def forget_batches(self, first: int = 0) -> None:
-        """See ``Remembering``."""
+        """See the port."""
         for transaction in self._target.transactions.values():
             if transaction.batch_id >= first:
                 transaction.batch_id = -1

@@ -287,6 +287,25 @@ def test_a_handle_that_would_not_come_back_is_refused_before_the_decision(given:
         OpenedSink(Plain(lambda: given)).prepare(*batches(1))
 
 
+def test_a_class_that_cannot_read_what_it_writes_is_refused_before_the_decision() -> None:
+    """One whose own texts bring back something else knows why."""
+
+    class Own(Parts):
+        def serialize(self, transaction: Any) -> str:
+            return str(transaction.number)
+
+        def deserialize(self, text: str) -> Any:
+            return Part(int(text), ["read back"])
+
+    class Wrong(Own):
+        def serialize(self, transaction: Any) -> str:
+            return "three"
+
+    assert OpenedSink(Own(lambda: Part(3))).prepare(*batches(1))
+    with raised(SettingRefused, "SINK_TRANSACTION", "Wrong", "ValueError"):
+        OpenedSink(Wrong(lambda: Part(3))).prepare(*batches(1))
+
+
 def test_a_class_that_cannot_read_old_transactions_is_refused() -> None:
     """After a change of the class, the decided transaction is kept, and the operator is told to
     bring it back.

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import classic_job
 import numbers_api
+import pyarrow as pa
 import pytest
 import savepoint_and_rescale
 import sqlite_sink
@@ -27,11 +28,14 @@ from pyspark.sql import SparkSession
 from test_sqlite_sink import TestSqliteSink as ContractOfSqliteSink
 
 from exactum.local import LocalKafka
+from exactum.protocol.inspection import Finding, Promise, TransactionState
+from exactum.storage.folder import Folder
 from exactum.testing.faults import EVERY_VARIABLE
 from tests.conftest import TopicFactory
 from tests.kit.docs.program import call, on_its_way
 from tests.kit.environment import ROOT
 from tests.kit.kafka.transactions import keys_and_values
+from tests.kit.opened_sink import QUERY, OpenedSink
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.serving import serving
 from tests.kit.spark.commit_log import forget_last_batch
@@ -188,6 +192,23 @@ def test_a_staged_sink(spark: SparkSession, tmp_path: Path) -> None:
         found = [json.loads(text)["v"] for (text,) in database.execute("SELECT row FROM target")]
         assert sorted(found) == list(range(100))
         assert database.execute("SELECT batch FROM marker").fetchall() == [(0,)]
+
+
+def test_an_operator_looks_into_a_staged_sink(tmp_path: Path) -> None:
+    """Before the commit and after it; nobody but the user can count the rows."""
+    sink, staging = sqlite_sink.SqliteSink(str(tmp_path / "target.db")), Folder(tmp_path / "waits")
+    with (
+        OpenedSink(sink, staging=staging) as one,
+        contextlib.closing(sink.inspector(QUERY, sink.name, staging)) as inspector,
+    ):
+        permit = one.decide(pa.record_batch({"v": [1]}))
+        prepared = permit.record.prepared
+        assert [view.state for view in inspector.list_open()] == [TransactionState.PREPARED]
+        one.commit(permit)
+        assert [v.state for v in inspector.describe(prepared)] == [TransactionState.COMMITTED]
+        found = inspector.evidence([Promise(permit.record)], list)
+        assert [each.finding for each in found] == [Finding.UNKNOWABLE]
+    assert [problem.where for problem in sink.prove()] == ["sqlite"]
 
 
 @pytest.mark.deep

@@ -14,9 +14,11 @@ import obstore
 import pytest
 from obstore.store import LocalStore, MemoryStore
 
+from exactum.custom.write_ahead import WriteAheadSink
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.files import writer
 from exactum.files.sink import FileSink
+from exactum.storage.folder import Folder
 from tests.kit.files.epochs_in_files import expected, hidden, ids_in, rows, visible, write_run
 from tests.kit.nth_call import after, at_call
 from tests.kit.opened_sink import OpenedSink
@@ -182,3 +184,15 @@ def test_what_dead_tasks_have_half_written_goes(table: Path) -> None:
     os.utime(left[0], (time.time() - 7_200,) * 2)
     OpenedSink(FileSink(table)).write(rows(0, 0))
     assert [file.name for file in scope.glob("*.tmp")] == [left[1].name]
+
+
+def test_a_sink_of_another_kind_sweeps_what_a_former_one_left(tmp_path: Path) -> None:
+    """Wherever its own rows wait."""
+    former = OpenedSink(FileSink(tmp_path / "out"))
+    former.prepare(rows(0, 0))
+    own = Folder(tmp_path / "staging")
+    present = OpenedSink(WriteAheadSink(lambda batch, key: None), staging=own)
+    left = present.opened.reach(former.participant.name, former.opened.trace)
+    assert left is not None
+    left.abort(left.list_open())
+    assert hidden(tmp_path / "out") == []

@@ -65,7 +65,7 @@ ENDS = (
         "what was staged for another place is loaded here as well",
         LOST,
         "protocol/ends.py",
-        "    if is_placed(participant) and not participant.are_for_here(lacks):\n        return False\n",
+        "    if not participant.are_for_here(lacks):\n        return False\n",
         "",
         ("tests/sql/postgres/test_moved.py",),
     ),

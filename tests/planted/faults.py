@@ -332,7 +332,7 @@ FAULTS = (
         "an epoch is not marked",
         DRIVER,
         "files/target.py",
-        "        self._staging.note_published(epoch.batch_id)\n",
+        "        self.staging.note_published(epoch.batch_id)\n",
         "",
         ("tests/contract/test_sink.py -k folder", "tests/contract/test_staged.py -k folder"),
     ),
@@ -341,7 +341,7 @@ FAULTS = (
         DRIVER,
         "files/target.py",
         "        if not self._move(epoch) and super().published(epoch) is Published.MISSING:\n",
-        "        self._staging.note_published(epoch.batch_id)\n"
+        "        self.staging.note_published(epoch.batch_id)\n"
         "        if not self._move(epoch) and super().published(epoch) is Published.MISSING:\n",
         ("tests/files/test_staging.py",),
     ),
@@ -365,7 +365,7 @@ FAULTS = (
         "a sender that was taken over goes on",
         FROZEN,
         "custom/write_ahead.py",
-        '            if self._staging.note(identity, f"claim-{claim + 1}") is not None:\n',
+        '            if self.staging.note(identity, f"claim-{claim + 1}") is not None:\n',
         "            if False:\n",
         ("tests/custom/test_write_ahead.py",),
     ),

@@ -188,8 +188,8 @@ TABLES = (
         "a chunk counts as acknowledged with the one before it",
         DRIVER,
         "custom/write_ahead.py",
-        'self._staging.write_note(identity, f"acked-{claim}", str(number + 1))\n',
-        'self._staging.write_note(identity, f"acked-{claim}", str(number + 2))\n',
+        'self.staging.write_note(identity, f"acked-{claim}", str(number + 1))\n',
+        'self.staging.write_note(identity, f"acked-{claim}", str(number + 2))\n',
         ("tests/custom/test_write_ahead.py",),
     ),
     Fault(
@@ -205,7 +205,7 @@ TABLES = (
         DRIVER,
         "custom/write_ahead.py",
         "            try:\n                self._send_rest(part)\n",
-        "            self._staging.note_published(epoch.batch_id)\n"
+        "            self.staging.note_published(epoch.batch_id)\n"
         "            try:\n                self._send_rest(part)\n",
         ("tests/custom/test_write_ahead.py",),
     ),

@@ -12,7 +12,8 @@ import pytest
 from exactum import PostgresSink
 from exactum.errors import CheckpointRefused, HeuristicOutcome
 from exactum.ops import accept as accept_command
-from exactum.sql.writer import SqlScope
+from exactum.protocol.sink import Scope
+from exactum.sql.writer import scope_text
 from tests.kit.errors import raised
 from tests.kit.sql.replicated import pair
 from tests.kit.sql.sql_database import SqlDatabase
@@ -133,7 +134,7 @@ def test_a_later_batch_is_there_already(database: SqlDatabase) -> None:
     table = database.table()
     query, driver, allowed = decided(database, table)
     driver.close()
-    scope = SqlScope(query.query_id, driver.participant.name).text
+    scope = scope_text(Scope(query.query_id, driver.participant.name))
     database.run(
         "INSERT INTO exactum_ledger (scope, batch_id, digest, attempt, row_count) "
         "VALUES (%s, 7, 'x', 0, 12)",

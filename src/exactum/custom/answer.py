@@ -8,6 +8,8 @@ Taken for a success, any of them would lose rows in silence.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 from exactum.errors import CodeFailed
@@ -16,16 +18,21 @@ from exactum.values.excerpt import cut
 SHOWN_MAX = 100
 
 
-def refuse_answer(answer: Any, method: str, then: str, *, may_answer: bool = False) -> None:
-    """``method`` says what was called, ``then`` what stands and what to do. What ``may_answer`` is
-    refused only where it has not run yet: a coroutine or the like.
+def called(
+    method: Callable[..., Any], *given: Any, what: str, then: str, answers: type = NoneType
+) -> Any:
+    """What ``method`` answers to what is ``given``. ``what`` says for people what is called,
+    ``then`` what stands if the answer is refused, and what to do. ``answers``: what it may answer
+    beside None; what has not run yet, a coroutine or the like, is none of that.
 
     Raises:
-        CodeFailed: the answer is not None.
+        CodeFailed: the answer is another one.
+        Exception: as ``method`` raises it.
     """
+    answer = method(*given)
     has_not_run = inspect.isawaitable(answer) or inspect.isgenerator(answer)
-    if answer is None or (may_answer and not has_not_run):
-        return
+    if answer is None or (isinstance(answer, answers) and not has_not_run):
+        return answer
     if inspect.iscoroutine(answer):
         answer.close()  # else Python warns as well, that nobody has awaited it
     why = (
@@ -35,7 +42,7 @@ def refuse_answer(answer: Any, method: str, then: str, *, may_answer: bool = Fal
         else "which is not taken for a success. Return nothing where all is well, and raise where "
         "it is not."
     )
-    raise CodeFailed("SINK_ANSWER", f"{method} returned {shown(answer)}, {why} {then}")
+    raise CodeFailed("SINK_ANSWER", f"{what} returned {shown(answer)}, {why} {then}")
 
 
 def shown(answer: Any) -> str:

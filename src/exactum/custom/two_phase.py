@@ -17,15 +17,14 @@ transaction must be one that another process can finish.
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import is_dataclass
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 import msgspec
 
 from exactum.custom.transaction_name import TransactionName, TransactionScope
-from exactum.errors import SettingRefused
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun, Rejection
 from exactum.storage.storage import Storage
@@ -81,7 +80,8 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
 
     _name: str | None = None
     _rows: Callable[[Any], Any] | None = None
-    _transaction_type: ClassVar[type[Any] | None] = None
+    _transaction_type: ClassVar[Any] = Any
+    """What JSON is read as: the dataclass in the brackets, or plain values."""
 
     def __init__(
         self, *, name: str | None = None, rows: Callable[[Any], Any] | None = None
@@ -221,19 +221,17 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
         """
 
     def serialize(self, transaction: T) -> str:
-        """The transaction as text. Default: JSON. Called in the task that prepared it, and on the
-        driver.
-
-        Raises:
-            SettingRefused: it has parts that JSON cannot hold.
+        """The transaction as text. Default: JSON of text, numbers, lists, dictionaries with text as
+        keys, None, or a dataclass of these; what would not be the same again is refused. Called in
+        the task that prepared it, and on the driver.
         """
-        return to_text(transaction, self._transaction_type, type(self).__name__)
+        return msgspec.json.encode(transaction).decode()
 
     def deserialize(self, text: str) -> T:
         """The transaction that ``serialize`` was given. Later versions of your class must read
         older texts.
         """
-        transaction: T = from_text(text, self._transaction_type)
+        transaction: T = msgspec.json.decode(text, type=self._transaction_type)
         return transaction
 
     # ---- the sink port ---------------------------------------------------------------------------
@@ -285,42 +283,4 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
             origin, arguments = get_origin(base), get_args(base)
             is_ours = isinstance(origin, type) and issubclass(origin, TwoPhaseCommitSink)
             if is_ours and arguments and isinstance(arguments[0], type):
-                cls._transaction_type = arguments[0]
-
-
-# ---- a transaction as text -------------------------------------------------------------------
-
-
-def to_text(transaction: Any, kind: type[Any] | None, where: str) -> str:
-    """JSON text of text, numbers, lists, dictionaries with text as keys, None, or a dataclass of
-    these.
-
-    ``kind`` is the dataclass that ``from_text`` will be given.
-
-    Raises:
-        SettingRefused: the text would not give the same transaction again.
-    """
-    try:
-        text = msgspec.json.encode(transaction).decode()
-        again = from_text(text, kind)
-        why = "" if again == transaction else f"would be read back as {again!r}"
-    except Exception as error:  # noqa: BLE001  (it may be anything, and of any class)
-        why = f"cannot be written as JSON and read back ({error})"
-    if why:
-        raise SettingRefused(
-            "SINK_TRANSACTION",
-            f"{where}: its transaction {transaction!r} {why}. Use text, numbers, lists, "
-            "dictionaries with text as keys, or a dataclass of these, named in the brackets: "
-            f"class {where}(TwoPhaseCommitSink[Mine]). Or override serialize() and deserialize().",
-        )
-    return text
-
-
-def from_text(text: str, kind: type[Any] | None) -> Any:
-    """The transaction that ``to_text`` was given; ``kind`` is its dataclass, or None for plain JSON
-    values.
-
-    Raises:
-        msgspec.MsgspecError: the text is not that of such a transaction.
-    """
-    return msgspec.json.decode(text, type=kind if dataclasses.is_dataclass(kind) else Any)
+                cls._transaction_type = arguments[0] if is_dataclass(arguments[0]) else Any

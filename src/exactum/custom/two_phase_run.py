@@ -11,9 +11,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
-from exactum.custom.answer import refuse_answer, shown
+from exactum.custom.answer import called, shown
 from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.custom.two_phase import TransactionLost, TwoPhaseCommitSink
 from exactum.errors import (
@@ -30,12 +31,12 @@ from exactum.protocol.inspection import Inspector, TransactionState, Transaction
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
-    Incarnation,
     PreparedTransaction,
     Sighting,
     new_incarnation,
     rows_of,
 )
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder, Writer
 
 # ---- a task ----------------------------------------------------------------------------------
@@ -81,13 +82,11 @@ class TwoPhaseWriter:
         sink = self._sink()
         if self._begun is None:
             name = self._scope.name(self._order, self._task)
-            begun = sink.begin_transaction(name)
-            refuse_answer(begun, self._method("begin_transaction"), VOID, may_answer=True)
-            self._begun = (name, begun)
-        rejection = sink.invoke(self._begun[1], batch)
-        if not isinstance(rejection, Rejection):
-            refuse_answer(rejection, self._method("invoke"), VOID)
-            rejection = None
+            self._begun = (name, _called(self._scope, sink.begin_transaction, name, answers=object))
+        transaction = self._begun[1]
+        rejection: Rejection | None = _called(
+            self._scope, sink.invoke, transaction, batch, answers=Rejection
+        )
         self._rows += batch.num_rows - (rejection.rows.num_rows if rejection is not None else 0)
         return rejection
 
@@ -96,24 +95,20 @@ class TwoPhaseWriter:
             return None
         sink = self._sink()
         name, transaction = self._begun
-        changed = sink.pre_commit(transaction)
-        refuse_answer(changed, self._method("pre_commit"), VOID, may_answer=True)
+        changed = _called(self._scope, sink.pre_commit, transaction, answers=object)
         if isinstance(changed, bool) and not isinstance(transaction, bool):
             raise CodeFailed(
                 "SINK_ANSWER",
-                f"{self._method('pre_commit')} returned {shown(changed)}, which would be the "
-                f"transaction from now on, in place of {shown(transaction)}. Return that, or "
-                f"nothing. {VOID}",
+                f"Sink {self._scope.participant!r}: pre_commit() returned {shown(changed)}, which "
+                f"would be the transaction from now on, in place of {shown(transaction)}. Return "
+                f"that, or nothing. {VOID}",
             )
         if changed is not None:
             transaction = changed
             self._begun = (name, transaction)
         if self._order.run.guarantee is not Guarantee.EXACTLY_ONCE:
-            refuse_answer(
-                sink.commit(transaction),
-                self._method("commit"),
-                "Whether the transaction is committed is not known.",
-            )
+            then = "Whether the transaction is committed is not known."
+            _called(self._scope, sink.commit, transaction, then=then)
             self._begun = None
             self._close()
             return None
@@ -128,9 +123,7 @@ class TwoPhaseWriter:
         begun, self._begun = self._begun, None
         try:
             if begun is not None:
-                refuse_answer(
-                    self._sink().abort(begun[1]), self._method("abort"), "It may be open still."
-                )
+                _called(self._scope, self._sink().abort, begun[1], then="It may be open still.")
         except Exception as error:  # noqa: BLE001  (it must not hide why the task failed; the driver sweeps)
             log.warning(
                 "%s could not be aborted by its own task and is left to the driver: %s",
@@ -138,9 +131,6 @@ class TwoPhaseWriter:
                 error,
             )
         self._close()
-
-    def _method(self, name: str) -> str:
-        return f"Sink {self._scope.participant!r}: {name}()"
 
     def _sink(self) -> TwoPhaseCommitSink[Any]:
         """This task's copy of the user's sink, connected."""
@@ -162,21 +152,32 @@ class TwoPhaseWriter:
 
 
 def payload_of(sink: TwoPhaseCommitSink[Any], transaction: Any) -> str:
-    """What a decision record holds of ``transaction``, after proof that it can be read back.
+    """What a decision record holds of ``transaction``, after proof that it can be read back. By
+    default it must be the same again; how the user's own ``serialize`` and ``deserialize`` go
+    together is known to them alone.
 
     Raises:
         SettingRefused: it cannot.
     """
-    text = sink.serialize(transaction)
+    kind, where = type(sink), type(sink).__name__
+    default = (TwoPhaseCommitSink.serialize, TwoPhaseCommitSink.deserialize)
+    is_compared = (kind.serialize, kind.deserialize) == default
     try:
-        sink.deserialize(text)
-    except Exception as error:
+        text = sink.serialize(transaction)
+        again = sink.deserialize(text)
+        why = f"would be read back as {again!r}" if is_compared and again != transaction else ""
+    except ExactumError:
+        raise
+    except Exception as error:  # noqa: BLE001  (it may be anything, and of any class)
+        why = f"cannot be written as text and read back ({_text(error)})"
+    if why:
         raise SettingRefused(
             "SINK_TRANSACTION",
-            f"{type(sink).__name__}: deserialize() cannot read what serialize() gave: "
-            f"{type(error).__name__}: {error}, so nobody could commit the transaction later: "
-            f"{text!r}.",
-        ) from error
+            f"{where}: its transaction {transaction!r} {why}, so nobody could commit it later. Use "
+            "text, numbers, lists, dictionaries with text as keys, or a dataclass of these, named "
+            f"in the brackets: class {where}(TwoPhaseCommitSink[Mine]). Or give it a serialize() "
+            "and a deserialize() that reads what that gives.",
+        )
     return json.dumps({"transaction": text})
 
 
@@ -188,7 +189,7 @@ def transaction_of(sink: TwoPhaseCommitSink[Any], payload: str) -> Any:
 # ---- the driver ------------------------------------------------------------------------------
 
 
-class TwoPhaseParticipant:
+class TwoPhaseParticipant(Participant):
     """Driver side of the user's sink for one run. Connects at once."""
 
     def __init__(
@@ -237,19 +238,13 @@ class TwoPhaseParticipant:
                     found.append(Sighting(self.name, str(name), name.incarnation, payload))
             return tuple(found)
 
-    def list_committed(
-        self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
-    ) -> Sequence[Sighting]:
-        """See the port: none, the target is not ours to ask."""
-        return ()
-
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """See the port: the user's ``verify`` for each."""
         for p in prepared:
             what = f"cannot commit its prepared transaction {p.identity}"
             then = "Nothing of its epoch is visible; start the query again."
             with self._failing(EpochAborted, what, then):
-                self._call(self._sink.verify, self._transaction(p), then)
+                _called(self._scope, self._sink.verify, self._transaction(p), then=then)
         return prepared
 
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
@@ -273,11 +268,8 @@ class TwoPhaseParticipant:
             )
             with self._failing(OutcomeUnknown, what, then):
                 try:
-                    self._call(
-                        commit,
-                        transaction,
-                        f"The transaction {p.identity} may be committed. {then}",
-                    )
+                    stands = f"The transaction {p.identity} may be committed. {then}"
+                    _called(self._scope, commit, transaction, then=stands)
                     committed.append(p)
                 except TransactionLost as error:
                     self._lost[p.identity] = str(error)
@@ -292,7 +284,8 @@ class TwoPhaseParticipant:
             what = f"could not abort its transaction {sighting.identity}"
             then = f"Correct what failed and start again: {sighting.identity} is aborted then."
             with self._failing(Unavailable, what, then), suppress(TransactionLost):
-                self._call(abort, transaction_of(self._sink, sighting.payload), then)
+                transaction = transaction_of(self._sink, sighting.payload)
+                _called(self._scope, abort, transaction, then=then)
 
     def salvage(
         self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
@@ -317,15 +310,6 @@ class TwoPhaseParticipant:
         if self._connected:
             self._connected = False
             self._sink.close()
-
-    def _call(self, method: Callable[[Any], object], transaction: Any, then: str) -> None:
-        """
-        Raises:
-            CodeFailed: the user's method returned something; ``then`` says what that means.
-            Exception: what it raises.
-        """
-        name = getattr(method, "__name__", "a method")
-        refuse_answer(method(transaction), f"Sink {self.name!r}: {name}()", then)
 
     @contextmanager
     def _failing(self, kind: type[ExactumError], what: str, then: str) -> Iterator[None]:
@@ -356,6 +340,18 @@ class TwoPhaseParticipant:
                 "prepared? Bring back the version that prepared it, let it finish, and then "
                 "change it.",
             ) from error
+
+
+def _called(
+    scope: TransactionScope,
+    method: Callable[..., Any],
+    *given: Any,
+    then: str = VOID,
+    answers: type = NoneType,
+) -> Any:
+    """See ``called``; ``method`` is one of the user's sink."""
+    what = f"Sink {scope.participant!r}: {getattr(method, '__name__', 'a method')}()"
+    return called(method, *given, what=what, then=then, answers=answers)
 
 
 def _text(error: Exception) -> str:

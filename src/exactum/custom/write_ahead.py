@@ -24,7 +24,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from exactum.custom.answer import refuse_answer
+from exactum.custom.answer import called
 from exactum.errors import (
     HALTING,
     ExactumError,
@@ -33,24 +33,13 @@ from exactum.errors import (
     SettingRefused,
     Unavailable,
 )
-from exactum.problem import Problem, ok
-from exactum.protocol.inspection import Inspector
-from exactum.protocol.model import Incarnation, new_incarnation
-from exactum.protocol.sink import (
-    DEAD_LETTER_COLUMNS,
-    Guarantee,
-    NotAFunction,
-    OpenSink,
-    QueryRun,
-    Rejection,
-    Scope,
-)
+from exactum.protocol.model import Incarnation
+from exactum.protocol.sink import Guarantee, OpenSink, QueryRun, Rejection
 from exactum.sinks.frames import FrameReader, packed, unpacked
-from exactum.sinks.noted_target import NotedTarget
-from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedParticipant
-from exactum.sinks.staging import TRACE, StagedName, Staging, reach_staging, staging_of, wanted
-from exactum.sinks.writer import StagedWriters, TaskFiles, TaskRows
-from exactum.storage.storage import Storage
+from exactum.sinks.sink import StagedSink
+from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedTarget
+from exactum.sinks.staging import StagedName, Staging
+from exactum.sinks.writer import TaskFiles, TaskRows
 
 # ---- one chunk -------------------------------------------------------------------------------
 
@@ -83,11 +72,14 @@ class RetryPolicy:
         for tried in range(1, self.tries_max + 1):
             before_each_try()
             try:
-                refuse_answer(
-                    send(batch, key),
-                    "send()",
-                    f"So {batch.num_rows} rows with key {key!r} are not taken for acknowledged. "
-                    "Correct send() and start the query again: then they are sent again.",
+                called(
+                    send,
+                    batch,
+                    key,
+                    what="send()",
+                    then=f"So {batch.num_rows} rows with key {key!r} are not taken for "
+                    "acknowledged. Correct send() and start the query again: then they are sent "
+                    "again.",
                 )
                 return
             except Exception as error:
@@ -139,9 +131,9 @@ class ChunkRows(TaskRows):
         self._pieces, self._waiting_rows = [], 0
 
 
-class WriteAheadTarget(NotedTarget):
+class WriteAheadTarget(StagedTarget):
     """A target without transactions as a staged one: the driver sends the chunks of what is
-    decided, in order, from where the last run stood. ``shown`` names the sink in messages.
+    decided, in order, from where the last run stood.
 
     Beside a staged file lie its notes, which go with it:
 
@@ -153,13 +145,10 @@ class WriteAheadTarget(NotedTarget):
     made durable before the batch counts as published.
     """
 
-    at = ""
-
     def __init__(
         self,
         staging: Staging,
         run: QueryRun,
-        shown: str,
         *,
         send: Send,
         delivery: RetryPolicy,
@@ -172,7 +161,6 @@ class WriteAheadTarget(NotedTarget):
         self._delivery = RetryPolicy(1, 0, 0) if once else delivery
         self._close = close
         self._claims: dict[str, int] = {}
-        self.shown = shown
 
     def publish(self, epoch: StagedEpoch) -> Published:
         """Send what is not acknowledged yet.
@@ -190,7 +178,7 @@ class WriteAheadTarget(NotedTarget):
                 self._send_rest(part)
             except FileNotFoundError:
                 return self.published(epoch)  # another run may have sent it all meanwhile
-        self._staging.note_published(epoch.batch_id)
+        self.staging.note_published(epoch.batch_id)
         return Published.DONE
 
     def deliver(self, epoch: StagedEpoch) -> None:
@@ -216,10 +204,10 @@ class WriteAheadTarget(NotedTarget):
         claim = self._claim(part.name)
 
         def still_ours() -> None:
-            if self._staging.note(identity, f"claim-{claim + 1}") is not None:
+            if self.staging.note(identity, f"claim-{claim + 1}") is not None:
                 raise self._fenced(identity)
             # Notes go after the file: a claim that is missed is seen as a file that is gone.
-            if not self._staging.is_there(part.name.file(0)):
+            if not self.staging.is_there(part.name.file(0)):
                 raise FileNotFoundError(identity)
 
         first, sent_rows = self._acknowledged(identity), 0
@@ -227,7 +215,7 @@ class WriteAheadTarget(NotedTarget):
             sent_rows += chunk.num_rows
             if number >= first:
                 self._delivery.deliver(self._send, chunk, f"{identity}.{number}", still_ours)
-                self._staging.write_note(identity, f"acked-{claim}", str(number + 1))
+                self.staging.write_note(identity, f"acked-{claim}", str(number + 1))
         if sent_rows != part.prepared.rows:
             raise self._damaged(part, f"it holds {sent_rows}")
 
@@ -239,7 +227,7 @@ class WriteAheadTarget(NotedTarget):
         """
         import pyarrow as pa
 
-        with closing(self._staging.open_file(part.name.file(0))) as file:
+        with closing(self.staging.open_file(part.name.file(0))) as file:
             try:
                 for number, (frame, _) in enumerate(FrameReader(file)):
                     yield number, unpacked(frame)
@@ -249,8 +237,8 @@ class WriteAheadTarget(NotedTarget):
     def _acknowledged(self, identity: str) -> int:
         """How many chunks are acknowledged, from the first one on."""
         most = claim = 0
-        while claim == 0 or self._staging.note(identity, f"claim-{claim}") is not None:
-            most = max(most, int(self._staging.note(identity, f"acked-{claim}") or 0))
+        while claim == 0 or self.staging.note(identity, f"claim-{claim}") is not None:
+            most = max(most, int(self.staging.note(identity, f"acked-{claim}") or 0))
             claim += 1
         return most
 
@@ -260,7 +248,7 @@ class WriteAheadTarget(NotedTarget):
             return 0
         if name.identity not in self._claims:
             number = 1
-            while not self._staging.write_note_once(
+            while not self.staging.write_note_once(
                 name.identity, f"claim-{number}", self._incarnation
             ):
                 number += 1
@@ -271,7 +259,7 @@ class WriteAheadTarget(NotedTarget):
         return HeuristicOutcome(
             "STAGED_GONE",
             f"The rows of batch {part.name.batch_id} are decided, and "
-            f"{self._staging.shown(part.name.file(0))} with {part.prepared.rows} rows is damaged: "
+            f"{self.staging.shown(part.name.file(0))} with {part.prepared.rows} rows is damaged: "
             f"{how}.\n{self._acknowledged(part.name.identity)} of its chunks are sent. "
             "Restore the file, or see docs/operations.md.",
         )
@@ -288,7 +276,7 @@ class WriteAheadTarget(NotedTarget):
 # ---- the sink --------------------------------------------------------------------------------
 
 
-class WriteAheadSink(NotAFunction):
+class WriteAheadSink(StagedSink):
     """Sends a frame's rows to a target of yours: give ``send``, or a subclass that overrides it.
 
     Args:
@@ -309,7 +297,6 @@ class WriteAheadSink(NotAFunction):
         SettingRefused: a setting that cannot work.
     """
 
-    waits_in_staging = True
     has_one_sender = True
     """Whoever commits becomes the one that sends."""
 
@@ -346,8 +333,8 @@ class WriteAheadSink(NotAFunction):
                     f"{where}: {setting}={value!r} must be a whole number, at least {least}.",
                 )
         self._send = send
-        self._name = name
-        self._rows = rows
+        self.name = name or where
+        self.rows = rows
         self._rows_per_send_max = rows_per_send_max
         self._delivery = RetryPolicy(tries_max, backoff_ms, backoff_ms_max)
 
@@ -387,21 +374,6 @@ class WriteAheadSink(NotAFunction):
 
     # ---- the sink port ---------------------------------------------------------------------------
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(name={self.name!r})"
-
-    @property
-    def name(self) -> str:
-        return self._name or type(self).__name__
-
-    @property
-    def rows(self) -> Callable[[Any], Any] | None:
-        return self._rows
-
-    @property
-    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
-        return DEAD_LETTER_COLUMNS
-
     def open(
         self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
     ) -> OpenSink:
@@ -410,38 +382,19 @@ class WriteAheadSink(NotAFunction):
         Raises:
             SettingRefused: there is no place where rows can wait, or no run could claim them there.
         """
-        staging = staging_of(run, Scope(run.query_id, participant), repr(self))
+        target = self.target_of(run, participant)
+        target.staging.open()
         if run.guarantee is Guarantee.EXACTLY_ONCE:
             # Else the first run that takes the sending over finds out, and the rows are decided.
-            staging.write_note_once("tried", "claim", run.incarnation)
-            staging.remove(["tried"])
-        writers = StagedWriters(staging, ChunkRows, self._rows_per_send_max, WriteAheadTarget.at)
-        return OpenSink(
-            StagedParticipant(staging, self._target(staging, run)),
-            writers,
-            trace=TRACE,
-            reach=reach_staging(run),
-        )
+            target.staging.write_note_once("tried", "claim", run.incarnation)
+            target.staging.remove(["tried"])
+        return self.open_with(run, target, ChunkRows, self._rows_per_send_max)
 
-    def inspector(
-        self, query_id: str, participant: str, staging: Storage | None = None
-    ) -> Inspector:
-        """Called by exactum, for an operator's commands."""
-        from exactum.sinks.inspection import StagedInspector
-
-        place = Staging(wanted(staging, repr(self)), Scope(query_id, participant))
-        run = QueryRun(query_id, new_incarnation(), Guarantee.EXACTLY_ONCE)
-        return StagedInspector(place, self._target(place, run))
-
-    def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
-        """See ``protocol.inspection.Provable``."""
-        yield ok(self.name, "Its target was not tried: only its own send() knows it.")
-
-    def _target(self, staging: Staging, run: QueryRun) -> WriteAheadTarget:
+    def target_of(self, run: QueryRun, participant: str) -> WriteAheadTarget:
+        """Called by exactum."""
         return WriteAheadTarget(
-            staging,
+            self.staging_of(run, participant),
             run,
-            f"sink {staging.scope.participant!r}",
             send=self.send,
             delivery=self._delivery,
             close=self.close,
@@ -449,4 +402,4 @@ class WriteAheadSink(NotAFunction):
 
     def __getstate__(self) -> dict[str, Any]:
         """``rows`` stays on the driver: it may hold on to a session."""
-        return {**self.__dict__, "_rows": None}
+        return {**self.__dict__, "rows": None}

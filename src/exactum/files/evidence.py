@@ -15,10 +15,10 @@ from itertools import chain
 from typing import IO, Any, cast
 
 from exactum.errors import SettingRefused, Unavailable
-from exactum.files.place import HIDDEN, is_found_below, staging_at
+from exactum.files.place import is_found_below
 from exactum.protocol.inspection import Evidence, Finding, Promise, compared
 from exactum.protocol.model import PreparedTransaction
-from exactum.sinks.staging import StagedName
+from exactum.sinks.staging import HIDDEN, StagedName, staging_at
 from exactum.storage.storage import Storage
 
 BY = "files"

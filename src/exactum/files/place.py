@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 from exactum.errors import SettingRefused
-from exactum.protocol.sink import Reach, Scope
-from exactum.sinks.staging import Leftovers, Staging
+from exactum.sinks.staging import HIDDEN, Staging, staging_at
 from exactum.storage.folder import Folder
 from exactum.storage.storage import Storage
 
-HIDDEN = ".exactum"
 NEW = "new"
 """In a staging, from when its folder is made until its first marker."""
 
@@ -47,22 +45,6 @@ def owned(where: str, owner: str) -> str:
         "Lake or Hudi lists the files of this table. Their readers would not see the files of this "
         "sink. Write to another folder. Nothing was written."
     )
-
-
-def staging_at(place: Storage, query_id: str, participant: str) -> Staging:
-    """Within the place, so that a file is published by one move."""
-    return Staging(place, Scope(query_id, participant), f"{HIDDEN}/")
-
-
-def reach_folder(query_id: str) -> Reach:
-    """What sinks of former runs left at places that were folders."""
-
-    def reach(former: str, trace: Mapping[str, str]) -> Leftovers | None:
-        if not os.path.isdir(trace.get("folder", "")):
-            return None
-        return Leftovers(staging_at(Folder(trace["folder"]), query_id, former))
-
-    return reach
 
 
 @contextmanager

@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from exactum.errors import SettingRefused
 from exactum.files.evidence import FileEvidence, dead_letter_rows
 from exactum.files.format import FileFormat, check_frame
-from exactum.files.place import nobodys, open_place, reach_folder, staging_at
+from exactum.files.place import nobodys, open_place
 from exactum.files.target import FileTarget
 from exactum.files.writer import FilePlan, FileRows
 from exactum.problem import Problem
 from exactum.protocol.dead_letter import DeadLetter, of_columns
-from exactum.protocol.inspection import Evidence, Inspector, Promise
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun
+from exactum.protocol.inspection import Evidence, Promise
+from exactum.protocol.sink import OpenSink, QueryRun
 from exactum.sinks.inspection import StagedInspector
-from exactum.sinks.staged import StagedParticipant
-from exactum.sinks.staging import Staging
-from exactum.sinks.writer import StagedWriters
+from exactum.sinks.sink import StagedSink
+from exactum.sinks.staging import staging_at
 from exactum.storage.at import storage_at
 from exactum.storage.proof import prove
 from exactum.storage.storage import Storage
@@ -39,7 +39,7 @@ _NO_URL = re.compile(
 """What a user means for a URL or a home, and the operating system takes for a folder's name."""
 
 
-class FileSink(NotAFunction):
+class FileSink(StagedSink):
     """Writes a frame's rows to Parquet, JSON-lines or CSV files that any reader finds by listing
     the folder.
 
@@ -100,15 +100,13 @@ class FileSink(NotAFunction):
                 f"{OBJECT_BYTES_MAX} bytes that can be copied in one request.",
             )
         self._bytes_per_file_max = bytes_per_file_max
-        self._name = name or f"files:{shown(self._path)}"
-        self._rows = rows
+        self.name = name or f"files:{shown(self._path)}"
+        self.rows = rows
+
+    waits_in_staging = False
 
     def __repr__(self) -> str:
         return f"{self._where[:-1]}, format={self._format.name!r})"
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     @property
     def location(self) -> tuple[str, Any]:
@@ -119,14 +117,6 @@ class FileSink(NotAFunction):
     def options(self) -> Mapping[str, Any]:
         """Those of its format, the defaults among them."""
         return dict(self._format.options)
-
-    @property
-    def rows(self) -> Callable[[Any], Any] | None:
-        return self._rows
-
-    @property
-    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
-        return DEAD_LETTER_COLUMNS
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         """See the port ``Sink``."""
@@ -141,55 +131,48 @@ class FileSink(NotAFunction):
         """See the port ``Sink``. Makes the folder, and writes, renames and removes a file in it
         once.
         """
-        staging = self._staging(run.query_id, participant)
-        open_place(staging)
+        target = self.target_of(run, participant)
+        open_place(target.staging)
         plan = FilePlan(self._format, self._partition_by, self._bytes_per_file_max)
         folder = self._folder()
         kind = "prefix" if self._is_object_store else "folder"
-        return OpenSink(
-            StagedParticipant(staging, FileTarget(staging)),
-            StagedWriters(
-                staging, FileRows, plan, staging.storage.where, {"extension": plan.format.extension}
-            ),
-            f"{kind} {folder}" if folder else None,  # a store object does not tell where it is
-            {} if self._is_object_store else {"folder": folder},
-            reach_folder(run.query_id),
+        return replace(
+            self.open_with(run, target, FileRows, plan, {"extension": plan.format.extension}),
+            target=f"{kind} {folder}" if folder else None,  # a store object does not tell where
             folder=folder,
         )
 
-    waits_in_staging = False
+    def target_of(self, run: QueryRun, participant: str) -> FileTarget:
+        """See the base class."""
+        return FileTarget(staging_at(self._storage(), run.query_id, participant))
+
+    def evidence_of(
+        self, inspector: StagedInspector, promises: Sequence[Promise]
+    ) -> Sequence[Evidence]:
+        """See the base class."""
+        scope = inspector.staging.scope
+        found = FileEvidence(scope.participant, scope.query_id, self._storage(), self.options)
+        return found.of(promises)
 
     def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
         """See ``protocol.inspection.Provable``."""
-        storage = storage_at(self._path, self._store)
+        storage = self._storage()
         yield from prove(storage, self.name)
         if self._is_object_store or os.path.isdir(self._path):
             with nobodys(storage) as staging:
                 open_place(staging)
 
-    def inspector(
-        self, query_id: str, participant: str, staging: Storage | None = None
-    ) -> Inspector:
-        """See ``protocol.inspection.Inspectable``."""
-        own = self._staging(query_id, participant)
-
-        def count(promises: Sequence[Promise]) -> Sequence[Evidence]:
-            place = storage_at(self._path, self._store)
-            return FileEvidence(participant, query_id, place, self.options).of(promises)
-
-        return StagedInspector(own, FileTarget(own), count)
-
     def dead_letters(self) -> Iterator[DeadLetter]:
         """See ``protocol.dead_letter.DeadLetterStore``."""
-        return of_columns(dead_letter_rows(storage_at(self._path, self._store)))
+        return of_columns(dead_letter_rows(self._storage()))
 
     def _folder(self) -> str:
         """Empty where only a store object knows."""
         is_known = self._store is None or isinstance(self._store, Mapping)
         return true_place(self._path, self._store) if is_known else ""
 
-    def _staging(self, query_id: str, participant: str) -> Staging:
-        return staging_at(storage_at(self._path, self._store), query_id, participant)
+    def _storage(self) -> Storage:
+        return storage_at(self._path, self._store)
 
 
 def shown(path: str) -> str:

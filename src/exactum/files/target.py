@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from exactum.durable import stays_below
 from exactum.files.place import NEW
 from exactum.protocol.model import PreparedTransaction, of_another_sink
-from exactum.sinks.noted_target import NotedTarget
 from exactum.sinks.staged import (
     MovingTarget,
     Published,
@@ -25,25 +24,23 @@ from exactum.sinks.staged import (
 from exactum.sinks.staging import Staging
 
 
-class FileTarget(NotedTarget, MovingTarget):
+class FileTarget(MovingTarget):
     """See the base classes."""
 
     def __init__(self, staging: Staging) -> None:
-        super().__init__(staging)
         self._place = staging.storage
         self._may_be_new = self._place.may_be_unmounted
-        self.at = self._place.where
-        self.shown = f"sink {staging.scope.participant!r} at {self.at}"
+        super().__init__(staging, self._place.where)
 
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
         """A folder that was just made where files were committed is one that is not mounted."""
-        highest = self._staging.published()
+        highest = self.staging.published()
         if highest is None and self._staged_here(committed):
             return -1 if self._place.existing([self._new]) else None
         return highest
 
     def published(self, epoch: StagedEpoch) -> Published:
-        names = missing(epoch, self._staging.listing())
+        names = missing(epoch, self.staging.listing())
         return super().published(epoch) if self.lost(epoch, names) else Published.BEFORE
 
     def place_of(self, part: StagedPart, number: int) -> str:
@@ -67,7 +64,7 @@ class FileTarget(NotedTarget, MovingTarget):
     def publish(self, epoch: StagedEpoch) -> Published:
         if not self._move(epoch) and super().published(epoch) is Published.MISSING:
             return Published.MISSING
-        self._staging.note_published(epoch.batch_id)
+        self.staging.note_published(epoch.batch_id)
         if self._may_be_new:
             self._place.delete([self._new])
             self._may_be_new = False
@@ -75,10 +72,10 @@ class FileTarget(NotedTarget, MovingTarget):
 
     def deliver(self, epoch: StagedEpoch) -> None:
         if not self._move(epoch):
-            raise FileNotFoundError(self._staging.where)
+            raise FileNotFoundError(self.staging.where)
 
     # ---- small steps -------------------------------------------------------------------------
 
     @property
     def _new(self) -> str:
-        return f"{self._staging.folder}/{NEW}"
+        return f"{self.staging.folder}/{NEW}"

@@ -52,6 +52,7 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
+from exactum.protocol.participant import Participant
 
 NEVER_TIMES_OUT_MS = 2_147_483_647
 """Since Kafka 4.1 a transaction with this timeout is never aborted (TransactionMetadata.java,
@@ -71,7 +72,7 @@ FENCE_ROUNDS_MAX = 60
 FENCE_PAUSE_S = 0.05
 
 
-class KafkaParticipant:
+class KafkaParticipant(Participant):
     """Participant of one Kafka sink in one run of a query."""
 
     def __init__(
@@ -103,7 +104,7 @@ class KafkaParticipant:
         self._requests.close()
 
     def own(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        """See ``protocol.participant.own_of``."""
+        """See the port."""
         return [p for p in prepared if KafkaTransaction.is_one(p)]
 
     # ---- what is open ------------------------------------------------------------------------

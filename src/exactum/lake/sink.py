@@ -5,10 +5,11 @@ table, the table that is made for them, and the way from a frame to a run.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,6 @@ import pyarrow as pa
 
 from exactum.errors import FrameRefused, SettingRefused, Unavailable
 from exactum.files.format import check_frame
-from exactum.files.place import reach_folder, staging_at
 from exactum.files.sink import OBJECT_BYTES_MAX, check_limit, true_place
 from exactum.lake.rows import Columns, TablePlan, TableRows
 from exactum.lake.target import VISIBLE, CommitConflict, TableAccess, TableTarget, TableVersion
@@ -26,22 +26,20 @@ from exactum.protocol.dead_letter import DeadLetter, of_columns
 from exactum.protocol.inspection import (
     Evidence,
     Finding,
-    Inspector,
     Promise,
     TransactionState,
     TransactionView,
     compared,
 )
-from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun
+from exactum.protocol.sink import OpenSink, QueryRun
 from exactum.sinks.inspection import StagedInspector
 from exactum.sinks.missing_target import refuse_anew
-from exactum.sinks.staged import StagedParticipant
-from exactum.sinks.writer import StagedWriters
+from exactum.sinks.sink import StagedSink
+from exactum.sinks.staging import staging_at
 from exactum.storage.proof import prove
-from exactum.storage.storage import Storage
 
 
-class TableSink(NotAFunction, ABC):
+class TableSink(StagedSink):
     """A table as a target. ``DeltaSink`` and ``IcebergSink`` say what the arguments mean to a user.
 
     where: the sink in messages. ``_part``: of the table, where it is not all of it.
@@ -74,7 +72,7 @@ class TableSink(NotAFunction, ABC):
         self.name = name
         self.rows = rows
 
-    dead_letter_columns = DEAD_LETTER_COLUMNS
+    waits_in_staging = False
 
     def __repr__(self) -> str:
         return self._where
@@ -106,49 +104,34 @@ class TableSink(NotAFunction, ABC):
         if columns:  # they name the partitions of a table that was there
             self._check(columns, table.partition_by)
         location = access.location()
-        is_local = "://" not in location
-        if not is_local and self._bytes_per_file_max > OBJECT_BYTES_MAX:
+        if "://" in location and self._bytes_per_file_max > OBJECT_BYTES_MAX:
             raise self._contradiction(
                 f"bytes_per_file_max is more than the {OBJECT_BYTES_MAX} bytes of one copy"
             )
-        staging = staging_at(access.storage(), run.query_id, participant)
-        staging.open()
+        target = self._target(access, run, participant)
+        target.staging.open()
+        rows = partial(TableRows, bytes_per_file_max=self._bytes_per_file_max)
         place = true_place(location, access.store)
-        return OpenSink(
-            StagedParticipant(staging, TableTarget(staging, access, upserts=bool(self._key))),
-            StagedWriters(
-                staging,
-                partial(TableRows, bytes_per_file_max=self._bytes_per_file_max),
-                plan,
-                staging.storage.where,
-                plan.facts,
-            ),
-            f"table {place}{self._part}",
-            {"folder": place} if is_local else {},
-            reach_folder(run.query_id),
+        return replace(
+            self.open_with(run, target, rows, plan, plan.facts),
+            target=f"table {place}{self._part}",
             folder=place,
             makes_versions=True,
         )
 
-    def inspector(
-        self, query_id: str, participant: str, staging: Storage | None = None
-    ) -> Inspector:
-        """See ``protocol.inspection.Inspectable``."""
-        access = self._access()
-        own = staging_at(access.storage(), query_id, participant)
+    def target_of(self, run: QueryRun, participant: str) -> TableTarget:
+        """See the base class."""
+        return self._target(self._access(), run, participant)
 
-        def count(promises: Sequence[Promise]) -> Sequence[Evidence]:
-            rows = self._rows_by_task()
-            described = ((p, inspector.describe(p.record.of(participant))) for p in promises)
-            return [
-                table_evidence(p, participant, views, rows, upserts=bool(self._key))
-                for p, views in described
-            ]
-
-        inspector = StagedInspector(own, TableTarget(own, access, upserts=bool(self._key)), count)
-        return inspector
-
-    waits_in_staging = False
+    def evidence_of(
+        self, inspector: StagedInspector, promises: Sequence[Promise]
+    ) -> Sequence[Evidence]:
+        """See the base class."""
+        name, rows = inspector.name, self._rows_by_task()
+        described = ((p, inspector.describe(p.record.of(name))) for p in promises)
+        return [
+            table_evidence(p, name, views, rows, upserts=bool(self._key)) for p, views in described
+        ]
 
     def dead_letters(self) -> Iterator[DeadLetter]:
         """See ``protocol.dead_letter.DeadLetterStore``."""
@@ -190,6 +173,10 @@ class TableSink(NotAFunction, ABC):
         check_table_columns(columns, partition_by, self._key, self._delete_when, self._where)
 
     # ---- small steps -------------------------------------------------------------------------
+
+    def _target(self, access: TableAccess, run: QueryRun, participant: str) -> TableTarget:
+        staging = staging_at(access.storage(), run.query_id, participant)
+        return TableTarget(staging, access, upserts=bool(self._key))
 
     def _contradiction(self, why: str) -> SettingRefused:
         return SettingRefused("LAKE_ARGUMENT", f"{self._where}: {why}.")

@@ -216,10 +216,8 @@ class TableTarget(MovingTarget):
     """See the base class."""
 
     def __init__(self, staging: Staging, access: TableAccess, *, upserts: bool) -> None:
+        super().__init__(staging, staging.storage.where)
         self.takes_files = not upserts
-        self.at = staging.storage.where
-        self.shown = f"sink {staging.scope.participant!r} at {self.at}"
-        self._staging = staging
         self._access = access
         self._load = access.load
         self._name = f"exactum:{staging.scope.query_id}:{staging.scope.participant}"
@@ -295,7 +293,7 @@ class TableTarget(MovingTarget):
                 f"{self.shown}: batch {epoch.batch_id} may be in the table, or not: {failure}"
             ) from failure
         if state is Published.MISSING:
-            raise FileNotFoundError(self._staging.where)
+            raise FileNotFoundError(self.staging.where)
 
     # ---- small steps -------------------------------------------------------------------------
 
@@ -387,7 +385,7 @@ class TableTarget(MovingTarget):
     def _columns_of(self, part: StagedPart) -> dict[str, str | None]:
         """Raises FileNotFoundError."""
         try:
-            schema = self._read(f"{self._staging.folder}/{part.name.file(0)}", pq.read_schema)
+            schema = self._read(f"{self.staging.folder}/{part.name.file(0)}", pq.read_schema)
         except FileNotFoundError:  # another driver of the query may be moving it at this moment
             schema = self._read(self.place_of(part, 0), pq.read_schema)
         return {field.name: spark_type(field.type) for field in schema}
@@ -395,7 +393,7 @@ class TableTarget(MovingTarget):
     def _moved(self, epoch: StagedEpoch) -> Sequence[DataFile]:
         """Raises FileNotFoundError: it is not whole."""
         if not self._move(epoch):
-            raise FileNotFoundError(self._staging.where)
+            raise FileNotFoundError(self.staging.where)
         return self._files(epoch)
 
     def _files(self, epoch: StagedEpoch) -> Sequence[DataFile]:
@@ -416,7 +414,7 @@ class TableTarget(MovingTarget):
     def _upsert(self, epoch: StagedEpoch) -> Upsert:
         """Of each key the last row, by the number of its task and its place there."""
         names = [part.name.file(n) for part in epoch.parts for n in range(len(part.files))]
-        tables = [self._read(f"{self._staging.folder}/{name}", pq.read_table) for name in names]
+        tables = [self._read(f"{self.staging.folder}/{name}", pq.read_table) for name in names]
         rows = pa.concat_tables(tables)
         facts = epoch.parts[0].facts
         key = list(facts["key"])
@@ -427,7 +425,7 @@ class TableTarget(MovingTarget):
         return Upsert(rows.filter(is_last), key, facts["delete_when"])
 
     def _read(self, name: str, read: Callable[[Any], Any]) -> Any:
-        with closing(self._staging.storage.reader(name)) as file:
+        with closing(self.staging.storage.reader(name)) as file:
             return read(file)
 
 

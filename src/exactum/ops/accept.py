@@ -43,7 +43,7 @@ from exactum.protocol.model import (
     rows_of,
     run_number,
 )
-from exactum.protocol.participant import Participant, remembers
+from exactum.protocol.participant import Participant
 from exactum.storage.storage import Storage
 
 R = TypeVar("R")
@@ -146,7 +146,7 @@ def accept(
         _refuse_living(place.files, STOP_FIRST)
         _record(place, log, batch_id, found)
         for participant in participants:
-            if participant.name in found.ahead and remembers(participant):
+            if participant.name in found.ahead and participant.remembers:
                 participant.forget_batches(batch_id)
     click.echo(f"accepted: start the query; it goes on with micro-batch {batch_id}")
 

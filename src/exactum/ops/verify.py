@@ -25,7 +25,7 @@ from exactum.ops.render import Cell, ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, query_options
 from exactum.ops.targets.sinks import QueryTargets, inspector_of
 from exactum.protocol.inspection import Evidence, Finding, Promise, unknowable
-from exactum.protocol.participant import Participant, own_of, remembers
+from exactum.protocol.participant import Participant
 from exactum.protocol.resolve import commit_in_force
 
 NOT_GIVEN = "the sink is not given: --sinks FILE.py:NAME, or set EXACTUM_SINKS"
@@ -147,7 +147,7 @@ def _of_sink(
             found = [unknowable(one, name, OTHER_KIND) for one in each if one not in asked]
             found += inspector.evidence(asked, onwards) if asked else ()
             found.sort(key=attrgetter("batch_id"))
-            last = participant.last_batch() if remembers(participant) else None
+            last = participant.last_batch() if participant.remembers else None
         return [*found, *_unknown_to_the_log(place, name, last)]
     except (ExactumError, OSError, ValueError) as error:
         why = f"it could not be asked: {error}".rstrip(".")
@@ -160,7 +160,7 @@ def _own(participant: Participant, promises: Sequence[Promise]) -> list[Promise]
     def is_own(promise: Promise) -> bool:
         every = (*promise.record.prepared, *promise.superseded)
         named = [p for p in every if p.participant == participant.name]
-        return len(own_of(participant, named)) == len(named)
+        return len(participant.own(named)) == len(named)
 
     return list(filter(is_own, promises))
 

@@ -5,8 +5,8 @@ stopped earlier. Side by side they tell: each start compares them before anythin
 each decision of a run before it is made. What does not fit is refused with the numbers, and never
 repaired by a guess: a person restores what is older, or accepts what is missing.
 
-A target takes part by its marker (``Remembering``). One that has none may know its own committed
-transactions (``Participant.list_committed``).
+A target takes part by its marker (``Participant.remembers``). One that has none may know its own
+committed transactions (``Participant.list_committed``).
 
 A start may run beside an incarnation that is still alive: whatever is seen as committed was
 recorded before, and the records are read after that.
@@ -29,7 +29,7 @@ from exactum.protocol.model import (
     Sighting,
     run_number,
 )
-from exactum.protocol.participant import Participant, is_placed, own_of, remembers
+from exactum.protocol.participant import Participant
 
 R = TypeVar("R")
 
@@ -200,7 +200,7 @@ def ends_at(
     """``earlier`` are the records of the last batches before ``begins``.
 
     Raises:
-        ExactumError: as ``DecisionLog.read`` and ``Remembering.last_batch``.
+        ExactumError: as ``DecisionLog.read`` and ``Participant.last_batch``.
     """
     targets = tuple(end for end in each(lambda p: target_end(p, earlier)) if end is not None)
     counted = begins if noted.first is None else min(begins, noted.first)
@@ -223,13 +223,13 @@ def target_end(participant: Participant, earlier: Iterable[DecisionRecord]) -> T
     """None where the target keeps no marker. ``earlier`` are records of batches that are over.
 
     Raises:
-        ExactumError: as ``Remembering.last_batch``.
+        ExactumError: as ``Participant.last_batch``.
     """
-    if not remembers(participant):
+    if not participant.remembers:
         return None
     commits = resolve.commits_in_force(earlier)
     for record in reversed(commits):
-        own = own_of(participant, [p for p in record.of(participant.name) if p.rows])
+        own = participant.own([p for p in record.of(participant.name) if p.rows])
         if own:
             has, owes = participant.last_batch(own), record.epoch.batch_id
             waits = has is not None and has < owes and _all_wait(participant, has, commits)
@@ -245,7 +245,7 @@ def _all_wait(participant: Participant, has: int, commits: Sequence[DecisionReco
         return False
     behind = [record for record in commits if record.epoch.batch_id > has]
     lacks = [p for record in behind for p in record.of(participant.name)]
-    if is_placed(participant) and not participant.are_for_here(lacks):
+    if not participant.are_for_here(lacks):
         return False
     return {p.identity for p in lacks} <= {s.identity for s in participant.list_open()}
 
@@ -260,11 +260,11 @@ def refuse_lost_commit(
 
     Raises:
         CheckpointRefused: a target has lost what this run committed, or has this batch already.
-        ExactumError: as ``Remembering.last_batch``.
+        ExactumError: as ``Participant.last_batch``.
     """
 
     def of(participant: Participant) -> TargetEnd | None:
-        if participant.name not in names or not remembers(participant):
+        if participant.name not in names or not participant.remembers:
             return None
         owes, has = committed.get(participant.name), participant.last_batch()
         return TargetEnd(participant.name, -1 if has is None and owes is not None else has, owes)

@@ -6,9 +6,11 @@ it holds no state of an epoch, so that any process can finish what another one p
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol
 
+from exactum.errors import InvariantBroken
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
@@ -27,9 +29,11 @@ class Sweepable(Protocol):
     """
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Unique among the sinks of the query and the same after every restart."""
 
+    @abstractmethod
     def list_open(self) -> Sequence[Sighting]:
         """Every transaction now open under this query's and this participant's name, matched
         exactly.
@@ -40,6 +44,7 @@ class Sweepable(Protocol):
             Unavailable: the target did not answer.
         """
 
+    @abstractmethod
     def abort(self, transactions: Sequence[Sighting]) -> None:
         """Undo them if they are still open. Idempotent; one that is settled already is left alone.
 
@@ -51,9 +56,9 @@ class Sweepable(Protocol):
         """Let go of connections. Leaves every open transaction as it is."""
 
 
-class Participant(Sweepable, Protocol):
-    """Driver side of one sink. Every method may be called again after any crash: all are
-    idempotent.
+class Participant(Sweepable, ABC):
+    """Driver side of one sink; each inherits this. Every method may be called again after any
+    crash: all are idempotent.
     """
 
     def list_committed(
@@ -63,15 +68,17 @@ class Participant(Sweepable, Protocol):
         or later than one of ``recent``.
 
         Asked at a start, to find out whether a decision is missing from the log. Leaves out what
-        tasks of the weaker guarantees have committed themselves, and may leave out any; a sink that
-        cannot tell, or that refuses in ``verify`` a batch it has already, answers with none. A
+        tasks of the weaker guarantees have committed themselves, and may leave out any. A
         salvage's are none of those: a start may have made them long before it set its
-        fence.
+        fence. Default: none, of a sink that cannot tell, or that refuses in ``verify`` a batch it
+        has already.
 
         Raises:
             Unavailable: the target did not answer.
         """
+        return ()
 
+    @abstractmethod
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         """Check that each is still there, is the one expected, is complete and has time left.
 
@@ -83,6 +90,7 @@ class Participant(Sweepable, Protocol):
             Unavailable: the target did not answer.
         """
 
+    @abstractmethod
     def commit(self, permit: CommitPermit, prepared: Sequence[PreparedTransaction]) -> CommitReport:
         """Make them visible. Idempotent: a transaction that is committed already is a success.
 
@@ -94,6 +102,7 @@ class Participant(Sweepable, Protocol):
             Unavailable: the target did not answer.
         """
 
+    @abstractmethod
     def salvage(
         self, permit: CommitPermit, expired: Sequence[PreparedTransaction]
     ) -> Sequence[PreparedTransaction]:
@@ -106,20 +115,35 @@ class Participant(Sweepable, Protocol):
             Unavailable: the target did not answer.
         """
 
+    # What not every participant has. Where a flag is False, its methods are not called.
 
-class Delivering(Participant, Protocol):
-    """A participant whose tasks prepare under the weaker guarantees as well."""
+    remembers = False
+    """Whether the target keeps a marker: the last batch of the query that it has, which moves in
+    the same step as the rows. See ``ends``.
+    """
 
-    def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
-        """Make them visible; no decision of them is recorded.
+    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
+        """The last batch in the target; None: it has no trace of the query, as one that is new, or
+        was emptied on purpose.
+
+        ``committed`` is what the log has as committed there last: a target that had it, and can
+        tell that it was made anew since, answers with -1.
 
         Raises:
-            ExactumError: they may or may not be visible.
+            Unavailable: the target did not answer.
+        """
+        return None
+
+    def forget_batches(self, first: int = 0) -> None:
+        """Remove the marker of batch ``first`` and of later ones: a person has accepted that they
+        are written again. A target that notes its last batch alone forgets that there was one.
+
+        Raises:
+            Unavailable: the target did not answer.
         """
 
-
-class Judging(Participant, Protocol):
-    """A participant whose target alone knows of some rows whether it takes them."""
+    judges = False
+    """Whether the target alone knows of some rows whether it takes them."""
 
     def judge(
         self, prepared: Sequence[PreparedTransaction]
@@ -135,66 +159,25 @@ class Judging(Participant, Protocol):
             RowsRefused: there are too many of them, or rows break a rule that others are part of.
             Unavailable: the target did not answer.
         """
+        return prepared, None
 
-
-class Remembering(Participant, Protocol):
-    """A participant whose target keeps a marker: the last batch of the query that it has, which
-    moves in the same step as the rows. See ``ends``.
-    """
-
-    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
-        """The last batch in the target; None: it has no trace of the query, as one that is new, or
-        was emptied on purpose.
-
-        ``committed`` is what the log has as committed there last: a target that had it, and can
-        tell that it was made anew since, answers with -1.
+    def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
+        """Make visible what tasks have prepared under a weaker guarantee; no decision of it is
+        recorded. Default: tasks leave nothing to the driver there.
 
         Raises:
-            Unavailable: the target did not answer.
+            ExactumError: they may or may not be visible.
         """
-
-    def forget_batches(self, first: int = 0) -> None:
-        """Remove the marker of batch ``first`` and of later ones: a person has accepted that they
-        are written again. A target that notes its last batch alone forgets that there was one.
-
-        Raises:
-            Unavailable: the target did not answer.
-        """
-
-
-class Placed(Participant, Protocol):
-    """A participant whose transactions wait outside of their target, and say which one it is."""
+        raise InvariantBroken(f"Sink {self.name!r} prepares what it cannot deliver.")
 
     def are_for_here(self, prepared: Sequence[PreparedTransaction]) -> bool:
-        """Whether all of these were staged for the place that the target has now."""
+        """Whether all of these were staged for the place that the target has now. Default: they
+        wait in the target itself.
+        """
+        return True
 
-
-def own_of(
-    participant: object, prepared: Sequence[PreparedTransaction]
-) -> Sequence[PreparedTransaction]:
-    """Those that a sink of the participant's kind has prepared: one of its name may have been of
-    another kind before. Who has no ``own`` cannot tell: all.
-    """
-    own: Callable[[Sequence[PreparedTransaction]], Sequence[PreparedTransaction]]
-    own = getattr(participant, "own", lambda each: each)
-    return own(prepared)
-
-
-def is_placed(participant: object) -> TypeGuard[Placed]:
-    """Whether it is asked for that. As ``remembers``."""
-    return hasattr(participant, "are_for_here")
-
-
-def remembers(participant: object) -> TypeGuard[Remembering]:
-    """Whether it keeps a marker. By the attribute: ``isinstance`` does not see through a proxy."""
-    return hasattr(participant, "last_batch")
-
-
-def delivers(participant: object) -> TypeGuard[Delivering]:
-    """Whether its tasks leave rows to the driver under every guarantee. As ``remembers``."""
-    return hasattr(participant, "deliver")
-
-
-def judges(participant: object) -> TypeGuard[Judging]:
-    """Whether it has to be asked for the rows that its target refuses. As ``remembers``."""
-    return hasattr(participant, "judge")
+    def own(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
+        """Those that a sink of this kind has prepared: one of its name may have been of another
+        kind before. Default: all, of one that cannot tell.
+        """
+        return prepared

@@ -13,7 +13,7 @@ from exactum.protocol.inspection import (
 )
 from exactum.protocol.model import PreparedTransaction
 from exactum.sinks.staged import Published, StagedEpoch, StagedParticipant, StagedTarget
-from exactum.sinks.staging import StagedName, Staging
+from exactum.sinks.staging import StagedName
 from exactum.storage.storage import UNFINISHED, Entry
 
 SAYS = {
@@ -24,22 +24,22 @@ SAYS = {
 }
 
 
-Count = Callable[[Sequence[Promise]], Sequence[Evidence]]
+EvidenceOf = Callable[["StagedInspector", Sequence[Promise]], Sequence[Evidence]]
 
 
 class StagedInspector(Inspector):
     """Of one sink of one query; see ``protocol.inspection.Inspector``. Changes nothing.
-    ``count``: what the target has of epochs; None: nobody but the user can count there.
+    ``evidence_of``: what the target has of epochs, see ``StagedSink``.
     """
 
-    def __init__(self, staging: Staging, target: StagedTarget, count: Count | None = None) -> None:
-        self._staging = staging
-        self._count = count
-        self._participant = StagedParticipant(staging, target)
+    def __init__(self, target: StagedTarget, evidence_of: EvidenceOf) -> None:
+        self.staging = target.staging
+        self._participant = StagedParticipant(target)
+        self._evidence_of = evidence_of
 
     @property
     def name(self) -> str:
-        return self._staging.scope.participant
+        return self.staging.scope.participant
 
     def list_open(self) -> Sequence[TransactionView]:
         return [self._waiting(name, files) for name, files in self._open().items()]
@@ -62,9 +62,7 @@ class StagedInspector(Inspector):
     def evidence(
         self, promises: Sequence[Promise], onwards: Callable[[], Sequence[Promise]]
     ) -> Sequence[Evidence]:
-        if self._count is not None:
-            return self._count(promises)
-        return super().evidence(promises, onwards)
+        return self._evidence_of(self, promises)
 
     def participant(self) -> StagedParticipant:
         return self._participant
@@ -74,12 +72,12 @@ class StagedInspector(Inspector):
 
     def _open(self) -> Mapping[StagedName, Sequence[Entry]]:
         """Of batches that are not visible yet, or not any more; others are kept for a while."""
-        return self._staging.listing().staged(self._participant.settled_to())
+        return self.staging.listing().staged(self._participant.settled_to())
 
     def _waiting(self, name: StagedName, files: Sequence[Entry]) -> TransactionView:
         is_half = any(file.name.endswith(UNFINISHED) for file in files)
         size = sum(file.size for file in files)
-        first = self._staging.shown(min(file.name for file in files))
+        first = self.staging.shown(min(file.name for file in files))
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         further = self._participant.target.waiting(name)
         return self._view(
@@ -95,7 +93,7 @@ class StagedInspector(Inspector):
         return TransactionView(
             self.name,
             name.identity,
-            self._staging.scope.query_id,
+            self.staging.scope.query_id,
             name.incarnation,
             state,
             began_ms,

@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -41,11 +41,11 @@ from exactum.errors import (
 from exactum.protocol.model import (
     CommitPermit,
     CommitReport,
-    Incarnation,
     PreparedTransaction,
     Sighting,
     of_another_sink,
 )
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Rejection
 from exactum.sinks.staging import Listing, StagedName, Staging
 
@@ -188,29 +188,42 @@ class StagedEpoch:
 class StagedTarget(ABC):
     """All that a staged sink's driver half writes of its own. Used by one thread at a time.
 
-    ``shown``: the sink and where its target is, for messages; without secrets. ``at``: where the
-    target is, whoever the user: the same text for the same place. ``takes_files``: ``publish``
-    takes the files themselves, which lie at the target's own place: then none is left for a target
-    that loses its last batches, and all that lies there waits.
+    ``staging``: where its files wait. ``shown``: the sink and where its target is, for messages;
+    without secrets. ``at``: where the target is, whoever the user: the same text for the same
+    place; empty where nobody can say. ``takes_files``: ``publish`` takes the files themselves,
+    which lie at the target's own place: then none is left for a target that loses its last batches,
+    and all that lies there waits.
+
+    The marker is kept by ``last_batch``, ``forget_batches`` and ``published``. As they are here it
+    is the staging's note (``Staging.note_published``), which ``publish`` makes when all rows are
+    in: for a target that can keep none of its own, and takes the same rows again without harm.
     """
 
-    shown: str
-    at: str
     takes_files = False
+    judges = False
+    """See ``Participant.judges``."""
 
-    @abstractmethod
-    def last_batch(self, committed: Sequence[PreparedTransaction]) -> int | None:
-        """See ``Remembering.last_batch``: the marker, which moves with the rows."""
+    def __init__(self, staging: Staging, at: str = "") -> None:
+        self.staging = staging
+        self.at = at
+        name = f"sink {staging.scope.participant!r}"
+        self.shown = f"{name} at {at}" if at else name
 
-    @abstractmethod
+    def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
+        """See ``Participant.last_batch``: the marker, which moves with the rows."""
+        return self.staging.published()
+
     def forget_batches(self, first: int = 0) -> None:
-        """See ``Remembering.forget_batches``."""
+        """See ``Participant.forget_batches``."""
+        self.staging.forget_published()
 
-    @abstractmethod
     def published(self, epoch: StagedEpoch) -> Published:
         """Where the files are not staged: BEFORE, OTHER, OVERTAKEN, or MISSING where the target has
         not come so far. Changes nothing.
         """
+        noted = self.staging.published()
+        is_there = noted is not None and noted >= epoch.batch_id
+        return Published.BEFORE if is_there else Published.MISSING
 
     def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
         """Which of these files, that are not staged, are not in the target either: all."""
@@ -227,6 +240,17 @@ class StagedTarget(ABC):
         """
         state = self.published(epoch)
         return Published.DONE if state is Published.MISSING else state
+
+    def judge(self, epoch: StagedEpoch) -> tuple[StagedEpoch, Rejection | None]:
+        """Before ``hold``, or ``deliver``, where it ``judges``: hold the epoch without the rows
+        that it can never take; returns what is held, and these rows. Where it cannot be held for
+        another reason, nothing is, and ``hold`` says why.
+
+        Raises:
+            RowsRefused: there are too many of them, or rows break a rule that others are part of.
+            ExactumError: as ``hold``.
+        """
+        return epoch, None
 
     @abstractmethod
     def publish(self, epoch: StagedEpoch) -> Published:
@@ -263,7 +287,6 @@ class MovingTarget(StagedTarget):
     """
 
     takes_files = True
-    _staging: Staging
 
     @abstractmethod
     def place_of(self, part: StagedPart, number: int) -> str:
@@ -272,14 +295,14 @@ class MovingTarget(StagedTarget):
     def lost(self, epoch: StagedEpoch, names: Collection[str]) -> Collection[str]:
         """A file moves from its staging only, so it cannot slip through between two readings."""
         moves = self._moves(epoch)
-        there = self._staging.storage.existing([moves[name] for name in names if name in moves])
+        there = self.staging.storage.existing([moves[name] for name in names if name in moves])
         return [name for name in names if moves.get(name) not in there]
 
     def _move(self, epoch: StagedEpoch) -> bool:
         """False: it is not whole."""
-        folder = self._staging.folder
+        folder = self.staging.folder
         moves = [(f"{folder}/{name}", to) for name, to in self._moves(epoch).items()]
-        return all(self._staging.storage.move_if_absent(moves))
+        return all(self.staging.storage.move_if_absent(moves))
 
     def _moves(self, epoch: StagedEpoch) -> Mapping[str, str]:
         return {
@@ -303,25 +326,14 @@ def staged_for(committed: Sequence[PreparedTransaction], at: str | None) -> Sequ
     return parts if at is None or {part.at for part in parts} == {at} else ()
 
 
-class JudgingTarget(StagedTarget):
-    """A target that alone knows of some rows whether it takes them."""
-
-    @abstractmethod
-    def judge(self, epoch: StagedEpoch) -> tuple[StagedEpoch, Rejection | None]:
-        """``hold`` the epoch without the rows that it can never take; returns what is held, and
-        these rows. Where it cannot be held for another reason, nothing is, and ``hold`` says why.
-
-        Raises:
-            RowsRefused: there are too many of them, or rows break a rule that others are part of.
-            ExactumError: as ``hold``.
-        """
-
-
-class StagedParticipant:
+class StagedParticipant(Participant):
     """Participant of one staged sink in one run of a query; see ``protocol.participant``."""
 
-    def __init__(self, staging: Staging, target: StagedTarget) -> None:
-        self._staging = staging
+    remembers = True
+
+    def __init__(self, target: StagedTarget) -> None:
+        self.judges = target.judges
+        self._staging = target.staging
         self._target = target
         self._settled: int | None = None
         self._names: set[str] = set()  # of places, whose batches the target has
@@ -343,14 +355,8 @@ class StagedParticipant:
         listing, self._opened = self._opened or self._staging.listing(), None
         return listing.sightings(self.name, behind=self.settled_to())
 
-    def list_committed(
-        self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
-    ) -> Sequence[Sighting]:
-        """None: the target's marker tells."""
-        return ()
-
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
-        """See ``Remembering``. Files of batches behind it wait again."""
+        """See the port. Files of batches behind it wait again."""
         has = self._target.last_batch(committed)
         self._settled = self._staging.published() if has is None else has
         parts = staged_for(committed, None)
@@ -358,11 +364,11 @@ class StagedParticipant:
         return has
 
     def own(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
-        """See ``protocol.participant.own_of``."""
+        """See the port."""
         return [p for p in prepared if staged_for([p], None)]
 
     def are_for_here(self, prepared: Sequence[PreparedTransaction]) -> bool:
-        """See ``protocol.participant.Placed``."""
+        """See the port."""
         return bool(staged_for(prepared, self._target.at))
 
     def forget_batches(self, first: int = 0) -> None:
@@ -373,6 +379,12 @@ class StagedParticipant:
         self._verified = self._opened = None
         self._target.let_go()
         self._staging.remove([t.identity for t in transactions])
+
+    def judge(
+        self, prepared: Sequence[PreparedTransaction]
+    ) -> tuple[Sequence[PreparedTransaction], Rejection | None]:
+        epoch, rejection = self._target.judge(StagedEpoch.of(prepared))
+        return [part.prepared for part in epoch.parts], rejection
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         epoch = StagedEpoch.of(prepared)
@@ -415,7 +427,7 @@ class StagedParticipant:
         return CommitReport(tuple(prepared), ())
 
     def deliver(self, prepared: Sequence[PreparedTransaction]) -> None:
-        """See ``Delivering``."""
+        """See the port."""
         epoch, listing = StagedEpoch.of(prepared), self._staging.listing()
         self._refuse_missing(epoch, listing)
         try:
@@ -537,20 +549,6 @@ class StagedParticipant:
             "row with the same key that somebody else wrote since, a missing right, a changed "
             "table), then start the query again.",
         )
-
-
-class JudgingParticipant(StagedParticipant):
-    """Likewise; see ``protocol.participant.Judging``."""
-
-    def __init__(self, staging: Staging, target: JudgingTarget) -> None:
-        super().__init__(staging, target)
-        self._judge = target.judge
-
-    def judge(
-        self, prepared: Sequence[PreparedTransaction]
-    ) -> tuple[Sequence[PreparedTransaction], Rejection | None]:
-        epoch, rejection = self._judge(StagedEpoch.of(prepared))
-        return [part.prepared for part in epoch.parts], rejection
 
 
 def _moved(what: str, elsewhere: str) -> SettingRefused:

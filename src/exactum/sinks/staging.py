@@ -17,6 +17,7 @@ whose each file is, and of which batch. Whose file is removed while he writes it
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import socket
@@ -29,11 +30,14 @@ from typing import IO
 from exactum.errors import SettingRefused, Unavailable
 from exactum.protocol.model import Incarnation, Sighting
 from exactum.protocol.sink import Guarantee, QueryRun, Reach, Scope, TaskName, WriteOrder
+from exactum.storage.folder import Folder
 from exactum.storage.storage import Entry, NewFile, Storage
 
 SUFFIX = ".staged"
 """Readers that look into hidden folders (DuckDB) go by the suffix of their format."""
 WHOSE = "scope"
+HIDDEN = ".exactum"
+"""At a target's own place, the folder of all stagings."""
 PUBLISHED = "published-"
 PLAIN = "-plain"
 """Ends the identity of what was written under a weaker guarantee: no record ever names it."""
@@ -152,6 +156,14 @@ class Staging:
     @property
     def _files(self) -> Storage:
         return self.storage.below(self.folder)
+
+    @property
+    def trace(self) -> Mapping[str, str]:
+        """See ``OpenSink``. A place of the target's own is found again where it is a folder."""
+        if not self.above:
+            return TRACE
+        storage = self.storage
+        return {"folder": os.path.realpath(storage.root)} if isinstance(storage, Folder) else {}
 
     def shown(self, name: str) -> str:
         """A file, for messages."""
@@ -288,45 +300,27 @@ def _batches(names: Iterable[str]) -> list[int]:
     return [int(match[1]) for match in map(_PUBLISHED.fullmatch, names) if match]
 
 
-def staging_of(run: QueryRun, scope: Scope, shown: str) -> Staging:
-    """The sink's staging in a run, made and tried out.
-
-    Raises:
-        SettingRefused: the run has no place for it, or it cannot be used.
-        Unavailable: the storage did not answer.
-    """
-    staging = Staging(wanted(run.staging, shown), scope)
-    staging.open()
-    return staging
-
-
-def wanted(storage: Storage | None, shown: str) -> Storage:
-    """
-    Raises:
-        SettingRefused: there is none.
-    """
-    if storage is None:
-        raise SettingRefused(
-            "STAGING_WANTED",
-            f"{shown}: its rows wait in files until their epoch is decided, and the checkpoint "
-            "lies where exactum keeps none.\nGive staging= a folder or a prefix in an object "
-            "store that the driver and all executors share (stores need exactum[objects]). Nothing "
-            "was written.",
-        )
-    return storage
+def staging_at(place: Storage, query_id: str, participant: str) -> Staging:
+    """Within the place of a target, so that a file is published by one move."""
+    return Staging(place, Scope(query_id, participant), f"{HIDDEN}/")
 
 
 TRACE = {"staging": "of the query"}
-"""What a staged sink leaves open lies in its query's staging, wherever that has moved."""
+"""What a sink leaves open whose rows wait in its query's staging, wherever that has moved."""
 
 
-def reach_staging(run: QueryRun) -> Reach:
-    """What sinks of former runs left in this run's staging."""
+def reach_staged(run: QueryRun) -> Reach:
+    """What staged sinks of former runs left in this run's staging, or at a place of their own that
+    is a folder.
+    """
 
     def reach(participant: str, trace: Mapping[str, str]) -> Leftovers | None:
-        if run.staging is None or trace != TRACE:
+        if trace == TRACE and run.staging is not None:
+            return Leftovers(Staging(run.staging, Scope(run.query_id, participant)))
+        folder = trace.get("folder", "")
+        if not os.path.isdir(folder):
             return None
-        return Leftovers(Staging(run.staging, Scope(run.query_id, participant)))
+        return Leftovers(staging_at(Folder(folder), run.query_id, participant))
 
     return reach
 

@@ -12,42 +12,27 @@ Hudi, Paimon, Iceberg's write-audit-publish.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os.path import abspath
 from secrets import token_hex
 from typing import Any
 
-from exactum.custom.answer import refuse_answer
+from exactum.custom.answer import called
 from exactum.errors import CodeFailed, ExactumError, SettingRefused, Unavailable
 from exactum.files.format import FileFormat
 from exactum.files.sink import BYTES_PER_FILE_MAX
 from exactum.files.writer import FilePlan, FileRows
 from exactum.lake.sink import check_table_columns, schema_of
 from exactum.lake.types import ddl
-from exactum.problem import Problem, ok
-from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.sink import (
-    DEAD_LETTER_COLUMNS,
-    NotAFunction,
-    OpenSink,
-    QueryRun,
-    Scope,
-)
-from exactum.sinks.noted_target import NotedTarget
-from exactum.sinks.staged import (
-    Published,
-    PublishFailed,
-    StagedEpoch,
-    StagedParticipant,
-)
-from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
-from exactum.sinks.writer import StagedWriters
+from exactum.protocol.sink import OpenSink, QueryRun
+from exactum.sinks.sink import StagedSink
+from exactum.sinks.staged import Published, PublishFailed, StagedEpoch, StagedTarget
+from exactum.sinks.staging import Staging
 from exactum.spark.write.failure import LASTING
-from exactum.storage.storage import Storage
 from exactum.values.excerpt import cut
 
 _PLAN = FilePlan(FileFormat.of("parquet", None, "SparkTableSink"), (), BYTES_PER_FILE_MAX)
@@ -82,7 +67,7 @@ class TableTransaction:
 Write = Callable[[Any, TableTransaction], None]
 
 
-class SparkTableSink(NotAFunction):
+class SparkTableSink(StagedSink):
     """Hands the staged rows of a decided epoch to a writer of Spark's.
 
     Args:
@@ -116,13 +101,6 @@ class SparkTableSink(NotAFunction):
         self.name = name
         self.rows = rows
 
-    def __repr__(self) -> str:
-        return f"SparkTableSink(name={self.name!r})"
-
-    @property
-    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
-        return DEAD_LETTER_COLUMNS
-
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         """See the port ``Sink``."""
         check_table_columns(columns, (), (), None, repr(self))
@@ -131,41 +109,23 @@ class SparkTableSink(NotAFunction):
         self, run: QueryRun, participant: str, columns: Sequence[tuple[str, str]] = ()
     ) -> OpenSink:
         """See the port ``Sink``."""
-        staging = staging_of(run, Scope(run.query_id, participant), repr(self))
-        schema = ddl(schema_of(columns))
-        return OpenSink(
-            StagedParticipant(staging, self._target(staging, schema)),
-            StagedWriters(staging, FileRows, _PLAN, SparkTableTarget.at),
-            trace=TRACE,
-            reach=reach_staging(run),
-            makes_versions=True,
-        )
+        target = self._target(run, participant, ddl(schema_of(columns)))
+        target.staging.open()
+        return replace(self.open_with(run, target, FileRows, _PLAN), makes_versions=True)
 
-    def inspector(
-        self, query_id: str, participant: str, staging: Storage | None = None
-    ) -> Inspector:
-        """See ``protocol.inspection.Inspectable``."""
-        from exactum.sinks.inspection import StagedInspector
+    def target_of(self, run: QueryRun, participant: str) -> SparkTableTarget:
+        """See the base class."""
+        return self._target(run, participant, None)
 
-        place = Staging(wanted(staging, repr(self)), Scope(query_id, participant))
-        return StagedInspector(place, self._target(place, None))
-
-    waits_in_staging = True
-
-    def prove(self, longest_outage_s: float | None = None) -> Iterator[Problem]:
-        """See ``protocol.inspection.Provable``."""
-        yield ok(self.name, "Its table was not tried: only its own write= knows it.")
-
-    def _target(self, staging: Staging, schema: str | None) -> SparkTableTarget:
+    def _target(self, run: QueryRun, participant: str, schema: str | None) -> SparkTableTarget:
+        staging = self.staging_of(run, participant)
         return SparkTableTarget(staging, schema, self._write, self._last_version)
 
 
-class SparkTableTarget(NotedTarget):
+class SparkTableTarget(StagedTarget):
     """See the base class. The marker is the staging's note, or what ``last_version`` says where
     that is more. ``schema``: of the files, as DDL; None: not known, to a command.
     """
-
-    at = ""
 
     def __init__(
         self,
@@ -174,7 +134,6 @@ class SparkTableTarget(NotedTarget):
         write: Write,
         last_version: Callable[[str], int | None] | None,
     ) -> None:
-        self.shown = f"sink {staging.scope.participant!r}"
         super().__init__(staging)
         self._schema = schema
         self._write = write
@@ -182,17 +141,17 @@ class SparkTableTarget(NotedTarget):
 
     @cached_property
     def _app_id(self) -> str:
-        scope, again = self._staging.scope, self._staging.note(*_AGAIN) or ""
+        scope, again = self.staging.scope, self.staging.note(*_AGAIN) or ""
         return f"exactum:{scope.query_id}:{scope.participant}{again}"
 
     def forget_batches(self, first: int = 0) -> None:
         """The table forgets nothing: it gets another app id, for which it has no version."""
-        self._staging.write_note(*_AGAIN, f":{token_hex(8)}")
+        self.staging.write_note(*_AGAIN, f":{token_hex(8)}")
         vars(self).pop("_app_id", None)
         super().forget_batches(first)
 
     def last_batch(self, committed: Sequence[PreparedTransaction] = ()) -> int | None:
-        noted = self._staging.published()
+        noted = self.staging.published()
         known = None if self._last_version is None else self._asked(self._last_version)
         return max((one for one in (noted, known) if one is not None), default=None)
 
@@ -216,10 +175,10 @@ class SparkTableTarget(NotedTarget):
         if self.published(epoch) is Published.BEFORE:
             return Published.BEFORE
         names = list(epoch.sizes)
-        if not all(self._staging.is_there(name) for name in names):
+        if not all(self.staging.is_there(name) for name in names):
             return self.published(epoch)
         self._hand_over(names, TableTransaction(self._app_id, epoch.batch_id))
-        self._staging.note_published(epoch.batch_id)
+        self.staging.note_published(epoch.batch_id)
         return Published.DONE
 
     def deliver(self, epoch: StagedEpoch) -> None:
@@ -245,17 +204,17 @@ class SparkTableTarget(NotedTarget):
             session = SparkSession.active()
         except PySparkRuntimeError as error:
             raise by_spark from error
-        where = _for_hadoop(self._staging.where)
+        where = _for_hadoop(self.staging.where)
         try:
             reader = session.read.schema(self._schema).options(**_AS_STAGED)
             rows = reader.parquet(*(f"{where}/{name}" for name in names))
-            answer = self._write(rows, transaction)
+            then = "The rows are kept: correct it, and start again."
+            called(self._write, rows, transaction, what="write()", then=then)
         except ExactumError:
             raise
         except Exception as error:
             text = f"write() failed: {_shown(error)}"
             raise PublishFailed(text, is_transient=not _is_lasting(error)) from error
-        refuse_answer(answer, "write()", "The rows are kept: correct it, and start again.")
 
 
 def _is_lasting(error: Exception) -> bool:

@@ -20,7 +20,7 @@ from exactum.sql.session import Session, asking
 from exactum.sql.sink import SqlSink
 from exactum.sql.table import TableName
 from exactum.sql.target import BATCHES_KEPT
-from exactum.sql.writer import SqlScope
+from exactum.sql.writer import scope_text
 
 ROWS_OF_A_LEDGER = "SELECT batch_id, digest, row_count{xid} FROM {ledger} WHERE scope = %s"
 ROWS_BY_XID = """
@@ -50,21 +50,19 @@ def _is_upsert(epoch: StagedEpoch) -> bool:
     return Mode(epoch.parts[0].facts["mode"]) is Mode.UPSERT
 
 
-def sql_evidence(
-    sink: SqlSink, scope: SqlScope, staging: Staging, promises: Sequence[Promise]
-) -> list[Evidence]:
+def sql_evidence(sink: SqlSink, staging: Staging, promises: Sequence[Promise]) -> list[Evidence]:
     """
     Raises:
         ExactumError: the server did not answer, or refused; the staging did not answer.
     """
-    name = scope.participant
+    name = staging.scope.participant
     own = (promise.record.of(name) for promise in promises)
     staged = [StagedEpoch.of(prepared) for prepared in own if prepared]
     found: Mapping[int, Evidence] = {}
     if staged:
         shown = f"sink {name!r} at {sink.address.where}"
         with asking(sink.dialect, sink.address, "exactum verify", shown) as session:
-            found = SqlEvidence(sink, session, scope, staging).of(staged)
+            found = SqlEvidence(sink, session, staging).of(staged)
     none = {
         p.batch_id: Evidence(p.batch_id, name, 0, 0, Finding.EXACT, BY_LEDGER) for p in promises
     }
@@ -74,10 +72,10 @@ def sql_evidence(
 class SqlEvidence:
     """Of one participant in one database."""
 
-    def __init__(self, sink: SqlSink, session: Session, scope: SqlScope, staging: Staging) -> None:
+    def __init__(self, sink: SqlSink, session: Session, staging: Staging) -> None:
         self._sink = sink
         self._session = session
-        self._scope = scope
+        self._scope = staging.scope
         self._staging = staging
         self._counts_rows = sink.dialect.scheme == "postgres"
         """Whether a row tells which transaction wrote it."""
@@ -112,7 +110,7 @@ class SqlEvidence:
     def _facts(self, ledger: TableName) -> Facts:
         xid = ", xmin::text" if self._counts_rows else ", ''"
         text = ROWS_OF_A_LEDGER.format(ledger=self._sink.quoted(ledger), xid=xid)
-        rows = self._session.query(text, (self._scope.text,))
+        rows = self._session.query(text, (scope_text(self._scope),))
         self._session.rollback()
         return {int(batch): LedgerFact(digest, int(rows), by) for batch, digest, rows, by in rows}
 

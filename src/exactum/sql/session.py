@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from exactum.errors import ExactumError, SettingRefused, Unavailable
 from exactum.sql.url import Address
@@ -54,30 +55,72 @@ class SqlFailure(Exception):
         self.text = text
 
 
-class Session(Protocol):
+class Session(ABC):
     """One connection: READ COMMITTED, no autocommit (the first statement begins a transaction), one
     thread.
 
-    Every method raises ``SqlFailure`` and nothing else of the client library.
+    Every method raises ``SqlFailure`` and nothing else of the client library. ``connection`` is
+    that library's own, by Python's DB-API, and ``errors`` are all that it raises.
     """
+
+    def __init__(
+        self, connection: Any, address: Address, errors: tuple[type[Exception], ...]
+    ) -> None:
+        self.connection = connection
+        self.address = address
+        self._errors = errors
 
     def execute(self, sql: str, arguments: Sequence[object] = ()) -> int:
         """Run one statement; returns the number of rows it affected (matched or inserted)."""
+        with self.failing(), self.connection.cursor() as cursor:
+            cursor.execute(sql, tuple(arguments))
+            return int(cursor.rowcount)
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return all its rows."""
+        with self.failing(), self.connection.cursor() as cursor:
+            cursor.execute(sql, tuple(arguments))
+            return list(cursor.fetchall())
 
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        with self.failing():
+            self.connection.commit()
 
     def rollback(self) -> None:
-        """Idempotent. Does nothing when the connection is gone."""
-
-    @property
-    def usable(self) -> bool:
-        """False once the connection is known to be broken or closed."""
+        """Idempotent, never raises. Where it fails the session is closed, and the server undoes the
+        transaction.
+        """
+        if self.usable:
+            try:
+                with self.failing():
+                    self.connection.rollback()
+            except SqlFailure:
+                self.close()
 
     def close(self) -> None:
         """Idempotent; never raises."""
+        with suppress(*self._errors):  # it is gone, which is what was wanted
+            self.connection.close()
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Errors of the client library come out as ``SqlFailure``. One that is LOST is closed."""
+        try:
+            yield
+        except self._errors as error:
+            failure = self.classified(error)
+            if failure.failure is ServerFailure.LOST:
+                self.close()
+            raise failure from None
+
+    @property
+    @abstractmethod
+    def usable(self) -> bool:
+        """False once the connection is known to be broken or closed."""
+
+    @abstractmethod
+    def classified(self, error: Any) -> SqlFailure:
+        """One of ``errors``."""
 
 
 TRANSIENT = frozenset({ServerFailure.LOST, ServerFailure.BUSY})
@@ -204,11 +247,7 @@ class RetryingSession:
         """End the transaction, if there is one; the server undoes it. Idempotent, never raises."""
         if self._session is None:
             return
-        try:
-            self._session.rollback()
-        except SqlFailure:
-            self.close()
-            return
+        self._session.rollback()
         if not self._session.usable:
             self.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,33 +12,26 @@ from typing import Any
 from exactum.errors import FrameRefused, SettingRefused
 from exactum.problem import Problem
 from exactum.protocol.dead_letter import DeadLetter, of_columns
-from exactum.protocol.inspection import Evidence, Inspector, Promise
-from exactum.protocol.sink import (
-    DEAD_LETTER_COLUMNS,
-    Guarantee,
-    NotAFunction,
-    OpenSink,
-    QueryRun,
-    Scope,
-)
+from exactum.protocol.inspection import Evidence, Promise
+from exactum.protocol.sink import DEAD_LETTER_COLUMNS, Guarantee, OpenSink, QueryRun
+from exactum.sinks.inspection import StagedInspector
 from exactum.sinks.missing_target import refuse_anew
-from exactum.sinks.staged import JudgingParticipant, StagedPart, StagedParticipant
-from exactum.sinks.staging import TRACE, Staging, reach_staging, staging_of, wanted
-from exactum.sinks.writer import StagedWriters
+from exactum.sinks.sink import StagedSink
+from exactum.sinks.staged import StagedPart
+from exactum.sinks.staging import Staging
 from exactum.sql.columns import hidden_rows, matched, named_by, wrong_key
 from exactum.sql.dialect import Dialect, Mode
 from exactum.sql.session import Session, SqlFailure, asking
 from exactum.sql.table import Column, Kind, Table, TableName
 from exactum.sql.target import SqlTarget, rehearse
 from exactum.sql.url import Address
-from exactum.sql.writer import SqlRows, SqlScope, WritePlan
-from exactum.storage.storage import Storage
+from exactum.sql.writer import SqlRows, WritePlan
 
 FLAG = Column("exactum_delete", "boolean", Kind.BOOLEAN)
 """For ``delete_when`` in what is loaded."""
 
 
-class SqlSink(NotAFunction, ABC):
+class SqlSink(StagedSink):
     """A table as a target. ``PostgresSink`` and ``MySQLSink`` say what the arguments mean to a
     user, and of which server.
 
@@ -61,6 +54,7 @@ class SqlSink(NotAFunction, ABC):
     ) -> None:
         self.where = f"{type(self).__name__}({table!r})"
         self.dialect, self.address = self._server(url, connect)
+        self.name = f"{self.dialect.scheme}:{table}"
         self._table = table
         self.target = TableName.of(table, self.where)
         if mode not in [known.value for known in Mode]:
@@ -74,14 +68,8 @@ class SqlSink(NotAFunction, ABC):
         self.rows = rows
         self._refuse_contradictions()
 
-    waits_in_staging = True
-
     def __repr__(self) -> str:
         return f"{self.where[:-1]}, at={self.address.where!r})"
-
-    @property
-    def name(self) -> str:
-        return f"{self.dialect.scheme}:{self._table}"
 
     @property
     def rights(self) -> tuple[str, ...]:
@@ -89,10 +77,6 @@ class SqlSink(NotAFunction, ABC):
         if self.mode is Mode.APPEND:
             return ("INSERT",)
         return ("SELECT", "INSERT", "UPDATE", *(("DELETE",) if self._delete_when else ()))
-
-    @property
-    def dead_letter_columns(self) -> Sequence[tuple[str, str]]:
-        return DEAD_LETTER_COLUMNS
 
     def check_columns(self, columns: Sequence[tuple[str, str]]) -> None:
         """See the port. What needs the table is checked by the ``open`` that follows."""
@@ -115,33 +99,25 @@ class SqlSink(NotAFunction, ABC):
     ) -> OpenSink:
         """See the port. Creates exactum's ledger in the target's schema where it is missing."""
         self.check_columns(columns)
-        scope = SqlScope(run.query_id, participant)
         shown = f"{self.where} at {self.address.where}"
-        staging = staging_of(run, scope, shown)
+        staging = self.staging_of(run, participant)
+        staging.open()
         with asking(self.dialect, self.address, "exactum start", shown) as session:
             refuse = partial(refuse_anew, shown, run, participant, self.address.place, self._is_of)
-            plan = self._checked(session, staging, scope, columns, refuse)
+            plan = self._checked(session, staging, columns, refuse)
             self.dialect.create_own_tables(session, plan.target)
-            facts = self.dialect.load_facts(session)
-            plan = replace(plan, load_facts=tuple(facts.items()))
+            load_facts = self.dialect.load_facts(session)
+            plan = replace(plan, load_facts=tuple(load_facts.items()))
             rehearse(plan, session)
-        at = self.address.where.rpartition("@")[2]  # whoever the user is
-        made = JudgingParticipant if plan.is_judged else StagedParticipant
         marks = run.guarantee is Guarantee.EXACTLY_ONCE
+        target = SqlTarget(plan, marks=marks, run=run.number)
+        facts = {"table": [plan.target.schema, plan.target.table], "mode": plan.mode.value}
+        at = self.address.where.rpartition("@")[2]  # whoever the user is
         left_out = frozenset(name for name, _ in columns) - {*plan.frame_columns, plan.flag_column}
-        return OpenSink(
-            made(staging, SqlTarget(plan, marks=marks, run=run.number)),
-            StagedWriters(
-                staging,
-                SqlRows,
-                plan,
-                plan.address.place,
-                {"table": [plan.target.schema, plan.target.table], "mode": plan.mode.value},
-            ),
-            f"table {plan.target} at {at}",
-            TRACE,
-            reach_staging(run),
-            left_out,
+        return replace(
+            self.open_with(run, target, SqlRows, plan, facts),
+            target=f"table {plan.target} at {at}",
+            left_out=left_out,
         )
 
     @abstractmethod
@@ -157,15 +133,10 @@ class SqlSink(NotAFunction, ABC):
         sql = self.dialect.sql
         return sql.quote(name) if isinstance(name, str) else sql.quote_table(name)
 
-    def inspector(
-        self, query_id: str, participant: str, staging: Storage | None = None
-    ) -> Inspector:
-        """See ``protocol.inspection.Inspectable``. It need not know the target's columns: a staged
-        file says itself how it is loaded.
+    def target_of(self, run: QueryRun, participant: str) -> SqlTarget:
+        """See the base class. It need not know the target's columns: a staged file says itself how
+        it is loaded.
         """
-        from exactum.sinks.inspection import StagedInspector
-
-        scope = SqlScope(query_id, participant)
         shown = f"sink {participant!r} at {self.address.where}"
         table = None
         with (
@@ -173,16 +144,17 @@ class SqlSink(NotAFunction, ABC):
             suppress(SqlFailure, SettingRefused),  # its ledger may be there all the same
         ):
             table = self.dialect.read_table(session, self.target)
-        found = Staging(wanted(staging, self.where), Scope(query_id, participant))
+        staging = self.staging_of(run, participant)
         target = self.target if table is None else table.name
-        plan = WritePlan(self.dialect, self.address, scope, target, found)
+        return SqlTarget(WritePlan(self.dialect, self.address, target, staging))
 
-        def count(promises: Sequence[Promise]) -> Sequence[Evidence]:
-            from exactum.sql.evidence import sql_evidence
+    def evidence_of(
+        self, inspector: StagedInspector, promises: Sequence[Promise]
+    ) -> Sequence[Evidence]:
+        """See the base class."""
+        from exactum.sql.evidence import sql_evidence
 
-            return sql_evidence(self, scope, found, promises)
-
-        return StagedInspector(found, SqlTarget(plan), count)
+        return sql_evidence(self, inspector.staging, promises)
 
     def dead_letters(self) -> Iterator[DeadLetter]:
         """See ``protocol.dead_letter.DeadLetterStore``."""
@@ -224,7 +196,6 @@ class SqlSink(NotAFunction, ABC):
         self,
         session: Session,
         staging: Staging,
-        scope: SqlScope,
         frame: Sequence[tuple[str, str]],
         refuse: Callable[[], None],
     ) -> WritePlan:
@@ -258,7 +229,6 @@ class SqlSink(NotAFunction, ABC):
         return WritePlan(
             dialect=self.dialect,
             address=self.address,
-            scope=scope,
             target=table.name,
             columns=columns,
             frame_columns=tuple(name for name, _ in written),

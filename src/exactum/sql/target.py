@@ -28,15 +28,15 @@ import pyarrow as pa
 
 from exactum.errors import EpochAborted, ExactumError, OutcomeUnknown, RowsRefused
 from exactum.protocol.model import RUN_DIGITS, PreparedTransaction, of_another_sink
-from exactum.protocol.sink import Rejection
+from exactum.protocol.sink import Rejection, Scope
 from exactum.sinks.frames import Frame, FrameReader, without
 from exactum.sinks.rows import rejected
 from exactum.sinks.staged import (
-    JudgingTarget,
     Published,
     PublishFailed,
     StagedEpoch,
     StagedPart,
+    StagedTarget,
 )
 from exactum.sql.columns import check_table
 from exactum.sql.dialect import LEDGER, Dialect, Load, Mode, RefusedRow
@@ -50,7 +50,7 @@ from exactum.sql.session import (
     port_error,
 )
 from exactum.sql.table import TableName
-from exactum.sql.writer import SqlScope, WritePlan, load_of
+from exactum.sql.writer import WritePlan, load_of, scope_text
 
 LOCK_TIMEOUTS = ("55P03", "1205")
 """Of PostgreSQL; of MySQL and MariaDB."""
@@ -114,9 +114,9 @@ class Ledger:
     """The ledger of one scope, beside the table ``sibling``. Every method works in the
     session's transaction and raises ``SqlFailure``; none commits."""
 
-    def __init__(self, dialect: Dialect, scope: SqlScope, sibling: TableName) -> None:
+    def __init__(self, dialect: Dialect, scope: Scope, sibling: TableName) -> None:
         self._dialect = dialect
-        self._scope = scope.text
+        self._scope = scope_text(scope)
         self._sibling = sibling
 
     def enter(self, session: Session, epoch: StagedEpoch) -> bool:
@@ -213,20 +213,21 @@ def _target_of(epoch: StagedEpoch) -> TableName:
     return TableName(*part.facts["table"])
 
 
-class SqlTarget(JudgingTarget):
+class SqlTarget(StagedTarget):
     """See the base class. Two sessions: one may hold an epoch's transaction open.
     ``marks``: epochs go into the ledger, as ``hold`` has it and ``deliver`` has not. ``run``: its
     number.
     """
 
     def __init__(self, plan: WritePlan, *, marks: bool = True, run: int = 0) -> None:
+        super().__init__(plan.staging, plan.address.place)
         self.shown = f"{plan.shown}, table {plan.target}"
-        self.at = plan.address.place
+        self.judges = plan.is_judged
         self._plan = plan
         self._marks = marks
         self._dialect = plan.dialect
         self._session = RetryingSession(plan.dialect, plan.address, "exactum driver")
-        self._sink = f"exactum commit {plan.scope.digest[:32]} "
+        self._sink = f"exactum commit {plan.staging.scope.digest[:32]} "
         self._label = f"{self._sink}{run:0{RUN_DIGITS}x}"
         self._loading = RetryingSession(plan.dialect, plan.address, self._label)
         self._held: tuple[str, Session] | None = None
@@ -310,7 +311,7 @@ class SqlTarget(JudgingTarget):
         """
         state = self._published(epoch)
         if state in (Published.DONE, Published.BEFORE):
-            self._plan.staging.note_published(epoch.batch_id, durable=False)
+            self.staging.note_published(epoch.batch_id, durable=False)
         return state
 
     def _published(self, epoch: StagedEpoch) -> Published:
@@ -336,7 +337,7 @@ class SqlTarget(JudgingTarget):
         def step(session: Session) -> None:
             is_there = self._takes_held(session, epoch)
             if not is_there and self._load(session, epoch, is_decided=False) is Published.MISSING:
-                raise FileNotFoundError(self._plan.staging.where)
+                raise FileNotFoundError(self.staging.where)
             try:
                 session.commit()
             except SqlFailure as failure:  # not again: it may have taken effect
@@ -526,7 +527,7 @@ class SqlTarget(JudgingTarget):
 
     @contextmanager
     def _opened(self, part: StagedPart) -> Iterator[FrameReader]:
-        with closing(self._plan.staging.open_file(part.name.file(0))) as file:
+        with closing(self.staging.open_file(part.name.file(0))) as file:
             try:
                 yield FrameReader(file)
             except ValueError as error:  # it is damaged, which is no better than gone
@@ -539,7 +540,7 @@ class SqlTarget(JudgingTarget):
     # ---- small steps -------------------------------------------------------------------------
 
     def _ledger(self, sibling: TableName | None = None) -> Ledger:
-        return Ledger(self._dialect, self._plan.scope, sibling or self._plan.target)
+        return Ledger(self._dialect, self.staging.scope, sibling or self._plan.target)
 
     def _asked(self, step: Callable[[Session], T]) -> T:
         def asking(session: Session) -> T:

@@ -26,15 +26,12 @@ READABLE_MAX = 80
 """How much of the query id and of the participant's name a scope shows to a person."""
 
 
-@dataclass(frozen=True)
-class SqlScope(Scope):
-    """How a database's ledger names it."""
-
-    @property
-    def text(self) -> str:
-        """ASCII, at most 200 characters: a part that a person can read, and one that is unique."""
-        readable = re.sub(r"[^0-9A-Za-z:._-]", "_", f"{self.query_id[:36]}/{self.participant[:40]}")
-        return f"{readable[:READABLE_MAX]}#{self.digest[:32]}"
+def scope_text(scope: Scope) -> str:
+    """How a database's ledger names it: ASCII, at most 200 characters, a part that a person can
+    read and one that is unique.
+    """
+    readable = re.sub(r"[^0-9A-Za-z:._-]", "_", f"{scope.query_id[:36]}/{scope.participant[:40]}")
+    return f"{readable[:READABLE_MAX]}#{scope.digest[:32]}"
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,6 @@ class WritePlan:
 
     dialect: Dialect
     address: Address
-    scope: SqlScope
     target: TableName
     staging: Staging
     columns: tuple[Column, ...] = ()
@@ -68,7 +64,7 @@ class WritePlan:
     @property
     def shown(self) -> str:
         """The sink and its database, for the driver's messages."""
-        return f"sink {self.scope.participant!r} at {self.address.where}"
+        return f"sink {self.staging.scope.participant!r} at {self.address.where}"
 
     @property
     def is_judged(self) -> bool:

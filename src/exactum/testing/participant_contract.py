@@ -25,7 +25,7 @@ from typing import Any
 
 from exactum.errors import CheckpointRefused, ExactumError, HeuristicOutcome
 from exactum.protocol.model import Decision, PreparedTransaction, Sighting, new_incarnation, rows_of
-from exactum.protocol.participant import Participant, delivers, remembers
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, Sink, TaskName, Writer
 from exactum.testing.faults import Fault, FaultPlan, straight, sweep
 from exactum.testing.sink_place import Scenario, Takeover, die_before
@@ -245,7 +245,6 @@ class SinkContract:
             with place.opened(guarantee) as one:
                 left = TaskJob(one.sink.writers, place.partitions(0))(one.order(0))
                 if left:
-                    assert delivers(one.sink.participant)
                     one.sink.participant.deliver(left)
                 place.expect(0)
                 place.expect_nothing_open()
@@ -378,13 +377,12 @@ class SinkContract:
         place.run(around=die_before("Spark's commit log", after=2))
         place.put_log_back(1)
         with place.opened() as one:
-            can_tell = remembers(one.sink.participant)
+            can_tell = one.sink.participant.remembers
         if can_tell:
             error = place.run()
             assert isinstance(error, CheckpointRefused), f"{type(error).__name__}: {error}"
             place.expect_all()
             with place.opened() as operator:
-                assert remembers(operator.sink.participant)
                 operator.sink.participant.forget_batches()
             assert place.run() is None
 

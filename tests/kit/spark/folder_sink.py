@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from exactum.protocol.model import (
     PreparedTransaction,
     Sighting,
 )
+from exactum.protocol.participant import Participant
 from exactum.protocol.sink import (
     DEAD_LETTER_COLUMNS,
     Guarantee,
@@ -114,7 +115,9 @@ class FolderWriter:
             self._file.unlink(missing_ok=True)
 
 
-class FolderParticipant:
+class FolderParticipant(Participant):
+    name = ""
+
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
         self._folder = folder
@@ -126,11 +129,6 @@ class FolderParticipant:
         mine = self.name.replace("#", "-")
         parts = [(p.name, p.name.split("+")) for p in (self._folder / "staged").iterdir()]
         return [Sighting(self.name, n, Incarnation(p[1])) for n, p in parts if p[0] == mine]
-
-    def list_committed(
-        self, is_asked: Callable[[Incarnation], bool], recent: Sequence[PreparedTransaction]
-    ) -> Sequence[Sighting]:
-        return ()
 
     def verify(self, prepared: Sequence[PreparedTransaction]) -> Sequence[PreparedTransaction]:
         return prepared

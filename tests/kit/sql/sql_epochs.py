@@ -19,7 +19,6 @@ import pytest
 from exactum.checkpoint.query_place import staging_at
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import Completed, PreparedTransaction, SourceOffsets, new_incarnation
-from exactum.protocol.participant import judges
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, Sink, TaskName, WriteOrder
 from exactum.storage.storage import Storage
 from exactum.testing import Crash, MemoryDecisionLog, MemoryStorage
@@ -184,7 +183,7 @@ class Incarnation:
                 self.task(order, TaskName(number, 1, 0), task)
             prepared = self.task(order, TaskName(number, 0, 0), task)
             found += [] if prepared is None else [prepared]
-        if not found or not judges(self.participant):
+        if not found or not self.participant.judges:
             return found
         kept, rejection = self.participant.judge(found)
         self.rejections += [] if rejection is None else [rejection]

@@ -15,7 +15,6 @@ import pytest
 from exactum.errors import OutcomeUnknown, RowsRefused
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import PreparedTransaction, SourceOffsets, new_incarnation, rows_of
-from exactum.protocol.participant import judges
 from exactum.protocol.participants import one_after_another
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, WriteOrder
 from exactum.spark.run.opened_sinks import judged
@@ -306,7 +305,7 @@ def test_a_table_without_such_columns_is_not_judged(database: Database) -> None:
     query = database.query(database.table("n int, v text"), COLUMNS)
     query.tasks = lambda batch_id: [[numbered(5)]]
     driver = query.start()
-    assert not judges(driver.participant)
+    assert not driver.participant.judges
     driver.write(driver.order(0))
     driver.close()
     (file,) = query.staged()

@@ -21,7 +21,7 @@ from exactum.protocol.ends import Ends, TargetEnd, refuse_gaps, target_end
 from exactum.protocol.finish import Finished, commit_decided, finished
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.model import CommitPermit, PreparedTransaction
-from exactum.protocol.participant import Participant, is_placed
+from exactum.protocol.participant import Participant
 from exactum.protocol.resolve import Fence
 from exactum.protocol.takeover import TakenOver, abort_undecided
 
@@ -178,7 +178,7 @@ def _refuse_elsewhere(
     Raises:
         SettingRefused: ``own`` was staged for another place, or there is no trace.
     """
-    if is_placed(participant) and not participant.are_for_here(own):
+    if not participant.are_for_here(own):
         raise SettingRefused(
             "SINKS_OPTION",
             "its rows were staged for another place, and its target may be a copy of that. Give "

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from exactum.errors import FrameRefused
 from exactum.protocol import resolve
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.participant import Participant, judges
+from exactum.protocol.participant import Participant
 from exactum.protocol.participants import Parallel, all_at_once
 from exactum.protocol.sink import (
     DEAD_LETTERS,
@@ -283,7 +283,7 @@ def judged(
         RowsRefused: there are no dead letters, or they refuse them too, or they are too many.
         ExactumError: a target or the dead letters failed; nothing of the epoch is visible.
     """
-    judging = {p.name: p for p in participants if judges(p) and p.name != DEAD_LETTERS}
+    judging = {p.name: p for p in participants if p.judges and p.name != DEAD_LETTERS}
     if not judging:
         return list(prepared)
     found = [p for p in prepared if p.participant not in judging]

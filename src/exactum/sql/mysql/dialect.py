@@ -81,7 +81,7 @@ class MySQLDialect(Dialect):
             mend = "Convert it (ALTER TABLE ... ENGINE=InnoDB), or write" if is_table else "Write"
             raise SettingRefused(
                 "SQL_TABLE_KIND",
-                f"{name} at {_ours(session).address.where} is {what}; only InnoDB tables hold "
+                f"{name} at {session.address.where} is {what}; only InnoDB tables hold "
                 f"transactions. {mend} to another table.",
             )
         full = TableName(str(schema), str(table))
@@ -327,7 +327,7 @@ def _send(session: Session, statement: bytes, rows: int, path: str | None = None
     failure = failure_of(code)
     if failure is ServerFailure.OTHER or not found:
         failure = ServerFailure.ROWS
-    raise SqlFailure(failure, str(code or ""), _ours(session).address.scrub(text))
+    raise SqlFailure(failure, str(code or ""), session.address.scrub(text))
 
 
 def _chunks(frames: Iterator[Frame]) -> Iterator[tuple[list[memoryview], int]]:

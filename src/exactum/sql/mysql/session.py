@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
 from exactum.packages import not_installed
-from exactum.sql.session import ServerFailure, SqlFailure
+from exactum.sql.session import ServerFailure, Session, SqlFailure
 from exactum.sql.statements import Statements
 from exactum.sql.url import Address, merged, split_url
 
@@ -176,28 +175,30 @@ def _check_option(name: str, value: str, where: str) -> None:
         ) from None
 
 
-class MySQLSession:
-    """See ``dialect.Session``. READ COMMITTED, UTC, strict, no autocommit. ``takes_files``: the
-    server may ask for a "file" (LOAD DATA LOCAL). ``packet_bytes``: longest statement.
+class MySQLSession(Session):
+    """See the base class. UTC, strict. ``takes_files``: the server may ask for a "file" (LOAD DATA
+    LOCAL). ``packet_bytes``: longest statement.
     """
 
     packet_bytes = 1 << 30
 
     def __init__(self, connection: Connection, address: Address, takes_files: bool) -> None:
-        self._connection = connection
-        self.address = address
+        import pymysql
+
+        super().__init__(connection, address, (pymysql.err.Error, OSError))
         self.takes_files = takes_files
-        self._begun = False
         self.version = str(connection.get_server_info())  # type: ignore[no-untyped-call]
         self.is_mariadb = "mariadb" in self.version.lower()
 
     @property
     def usable(self) -> bool:
-        return bool(self._connection.open)
+        return bool(self.connection.open)
+
+    def classified(self, error: Any) -> SqlFailure:
+        return classified(error, self.address)
 
     def execute(self, sql: str, arguments: Sequence[object] = ()) -> int:
-        with self._classified(), self._connection.cursor() as cursor:
-            self._begun = True
+        with self.failing(), self.connection.cursor() as cursor:
             statement = cursor.mogrify(sql, tuple(arguments))
             size = len(statement.encode(errors="surrogateescape"))
             if size >= self.packet_bytes:  # a server that gets it may just end the connection
@@ -209,57 +210,19 @@ class MySQLSession:
                 raise SqlFailure(ServerFailure.OTHER, "", why)
             return int(cursor.execute(statement))
 
-    def query(self, sql: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self._classified(), self._connection.cursor() as cursor:
-            self._begun = True
-            cursor.execute(sql, tuple(arguments))
-            return list(cursor.fetchall())
-
     def send(self, statement: bytes, local_file: str | None = None) -> tuple[int, int]:
         """Run a statement as it is, without substitution; returns (rows affected, number of
         warnings).
 
         The server may ask for ``local_file`` meanwhile, and for no other.
         """
-        self._connection.local_file = None if local_file is None else local_file.encode()
+        self.connection.local_file = None if local_file is None else local_file.encode()
         try:
-            with self._classified(), self._connection.cursor() as cursor:
-                self._begun = True
-                affected = cursor.execute(statement)
-                return int(affected), int(cursor.warning_count)
+            with self.failing(), self.connection.cursor() as cursor:
+                cursor.execute(statement)
+                return int(cursor.rowcount), int(cursor.warning_count)
         finally:
-            self._connection.local_file = None
-
-    def commit(self) -> None:
-        with self._classified():
-            self._connection.commit()
-        self._begun = False
-
-    def rollback(self) -> None:
-        if not self._begun or not self.usable:
-            return
-        self._begun = False
-        with suppress(SqlFailure), self._classified():
-            self._connection.rollback()
-            return
-        self.close()
-
-    def close(self) -> None:
-        if self.usable:
-            with suppress(Exception):
-                self._connection.close()
-
-    @contextmanager
-    def _classified(self) -> Iterator[None]:
-        import pymysql
-
-        try:
-            yield
-        except (pymysql.err.Error, OSError) as error:
-            failure = classified(error, self.address)
-            if failure.failure is ServerFailure.LOST:
-                self.close()
-            raise failure from error
+            self.connection.local_file = None
 
 
 def connect(address: Address, label: str, lock_timeout_s: float) -> MySQLSession:

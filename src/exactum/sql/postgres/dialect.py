@@ -22,7 +22,6 @@ from exactum.sql.postgres.rows import HEAD, TAIL, copy_rows, csv_text
 from exactum.sql.postgres.session import (
     connect,
     opened,
-    own,
     quote,
     quote_table,
     regclass,
@@ -279,8 +278,7 @@ def _copy(
     """Run a COPY with these pieces of data."""
     statement = f"COPY {quote_table(table)} ({_list(names)}) FROM STDIN (FORMAT {form})"
     sent = unsubstituted(statement).encode()
-    ours = own(session)
-    with ours.failing(), ours.connection.cursor().copy(sent) as copy:
+    with session.failing(), session.connection.cursor().copy(sent) as copy:
         for piece in data:
             copy.write(piece)
 

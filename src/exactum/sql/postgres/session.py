@@ -5,8 +5,7 @@ scrubbed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
@@ -227,55 +226,25 @@ def _primary_of_many(address: Address) -> dict[str, str]:
     return {"target_session_attrs": "primary" if pq.version() >= LIBPQ_PRIMARY else "read-write"}
 
 
-class PostgresSession:
-    """See ``Session``."""
+class PostgresSession(Session):
+    """See the base class."""
 
     def __init__(self, connection: PostgresConnection, address: Address) -> None:
-        self.connection = connection
-        self.address = address
+        import psycopg
+
+        super().__init__(connection, address, (psycopg.Error,))
         self._unreplicated = ""
         connection.add_notice_handler(self._noticed)
 
-    def execute(self, sql: str, arguments: Sequence[object] = ()) -> int:
-        with self.failing():
-            return self.connection.execute(sql.encode(), tuple(arguments)).rowcount
-
-    def query(self, sql: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self.failing():
-            return self.connection.execute(sql.encode(), tuple(arguments)).fetchall()
-
     def commit(self) -> None:
-        with self.failing():
-            self.connection.commit()
-
-    def rollback(self) -> None:
-        if not self.usable:
-            return
-        with self.failing():
-            self.connection.rollback()
+        super().commit()
+        if self._unreplicated:
+            self.close()
+            raise SqlFailure(ServerFailure.LOST, "", self._unreplicated)
 
     @property
     def usable(self) -> bool:
         return not self.connection.closed
-
-    def close(self) -> None:
-        import psycopg
-
-        with suppress(psycopg.Error):  # it is gone, which is what was wanted
-            self.connection.close()
-
-    @contextmanager
-    def failing(self) -> Iterator[None]:
-        """Errors of psycopg come out as ``SqlFailure``."""
-        import psycopg
-
-        try:
-            yield
-        except psycopg.Error as error:
-            raise self._failure(error) from None
-        if self._unreplicated:
-            self.close()
-            raise SqlFailure(ServerFailure.LOST, "", self._unreplicated)
 
     def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.source_function == UNREPLICATED:
@@ -283,7 +252,7 @@ class PostgresSession:
                 f"{notice.message_primary}: {notice.message_detail}"
             )
 
-    def _failure(self, error: psycopg.Error) -> SqlFailure:
+    def classified(self, error: Any) -> SqlFailure:
         import psycopg
 
         code = error.sqlstate or ""
@@ -294,20 +263,8 @@ class PostgresSession:
             lost = not self.usable or unanswered
             return SqlFailure(ServerFailure.LOST if lost else ServerFailure.ROWS, code, text)
         if code == READ_ONLY:
-            self.close()
             return SqlFailure(ServerFailure.LOST, code, text)
         in_catalog = error.diag.schema_name == "pg_catalog"
         return SqlFailure(
             ServerFailure.BUSY if in_catalog and code == "23505" else failure_of(code), code, text
         )
-
-
-def own(session: Session) -> PostgresSession:
-    """The same session, with all that PostgreSQL's have.
-
-    Raises:
-        TypeError: it is none of PostgreSQL.
-    """
-    if not isinstance(session, PostgresSession):
-        raise TypeError(f"{type(session).__name__} is not a session of PostgreSQL.")
-    return session
