@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,11 +19,11 @@ from exactum.errors import InvariantBroken
 from exactum.protocol.model import Incarnation, PreparedTransaction, SourceOffsets
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.spark.decoding.decode_task import DecodeTask, Decoding
-from exactum.spark.run.batches import input_named
+from exactum.spark.run.batches import input_of
 from exactum.spark.write.dead_letter import DeadLetterPlan, _first
 from exactum.spark.write.failure import TaskFailed, carried_by, thrown
 from exactum.spark.write.prefetch import prefetched
-from exactum.spark.write.write_job import CANCELLED, errors_of_jobs
+from exactum.spark.write.write_job import CANCELLED, in_our_words
 from exactum.spark.write.write_task import (
     WriteTask,
     fingerprint_of,
@@ -319,11 +320,12 @@ GROUP = "[SPARK_JOB_CANCELLED] Job 3 cancelled part of cancelled job group 5 SQL
 )
 def test_a_job_that_spark_cancelled_is_void(text: str) -> None:
     """In the words of each kind of session."""
-    with raised(errors.EpochAborted, CANCELLED), errors_of_jobs():
+    with raised(errors.EpochAborted, CANCELLED), in_our_words():
         raise RuntimeError(text)
 
 
 OFFSETS = SourceOffsets((None,), ('{"orders":{"0":25}}',))
+of_epoch = partial(in_our_words, lambda: input_of(OFFSETS))
 STOPS = "java.lang.InterruptedException", "Job 7 cancelled", f"x\nCaused by: {GROUP}"
 
 
@@ -331,12 +333,12 @@ STOPS = "java.lang.InterruptedException", "Job 7 cancelled", f"x\nCaused by: {GR
 def test_a_row_that_speaks_of_a_cancellation_is_none(value: str) -> None:
     """What a task raised is told with its own class, whatever rows, or a function's error, say."""
     marked = str(TaskFailed.of(errors.RowsRefused("ROWS_REFUSED", f"{value} is too long"), TASK))
-    with raised(errors.RowsRefused, "ROWS_REFUSED", value), errors_of_jobs():
+    with raised(errors.RowsRefused, "ROWS_REFUSED", value), in_our_words():
         raise RuntimeError(f"{LOST}{PYTHON}{marked}{TRACE}")
-    with raised(errors.RowsRefused, "ROWS_REFUSED", value, "orders-0"), input_named(OFFSETS):
+    with raised(errors.RowsRefused, "ROWS_REFUSED", value, "orders-0"), of_epoch():
         raise errors.RowsRefused("ROWS_REFUSED", f"{value} is too long")
     for text in (f"{LOST}x.PythonException: {PYTHON}ValueError: {value}{TRACE}", f"bad: {value!r}"):
-        with raised(errors.EpochAborted, "Error: "), input_named(OFFSETS), errors_of_jobs():
+        with raised(errors.EpochAborted, "Error: "), of_epoch():
             raise RuntimeError(text)
 
 

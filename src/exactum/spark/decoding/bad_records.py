@@ -108,8 +108,8 @@ class BadRecords(EpochListener):
         ``miscounted``: Spark may have counted too few.
 
         Raises:
-            EpochAborted: fewer, or other, records are bad than were before; and as
-                ``write_job.WriteJob.run``.
+            EpochAborted: fewer, or other, records are bad than were before.
+            Exception: Spark's, where a job failed.
         """
         raise NotImplementedError
 
@@ -182,8 +182,7 @@ class CountedBadRecords(BadRecords):
                     WriteTask(((DEAD_LETTERS, DeadLetterWriters(plan)),), order.run)
                 )
                 prepared.extend(job.run(kept, order).prepared)
-                with write_job.errors_of_jobs():
-                    found = Bad(*kept.agg(*counts_of(f.lit(True))).collect()[0])
+                found = Bad(*kept.agg(*counts_of(f.lit(True))).collect()[0])
             self._refuse_others(found, count, order)
             self._lettered += found.number
         return prepared

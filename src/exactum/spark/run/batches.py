@@ -9,27 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from exactum import events
 from exactum.checkpoint import offset_log
 from exactum.checkpoint.offset_log import from_json, name_of
-from exactum.errors import (
-    HALTING,
-    CheckpointRefused,
-    CodeFailed,
-    EpochAborted,
-    ExactumError,
-    RowsRefused,
-    SettingRefused,
-    UnknownFailure,
-)
+from exactum.errors import HALTING, CheckpointRefused, EpochAborted, ExactumError, SettingRefused
 from exactum.monitor.recorder import RECORDER
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import (
@@ -40,7 +29,6 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, WriteOrder
 from exactum.spark.decoding.bad_records import BadRecords
-from exactum.spark.jvm.java_class import JvmError, reason_of
 from exactum.spark.open_queries import open_queries, script_is_over
 from exactum.spark.query import Batch, Run
 from exactum.spark.run.epoch_gate import EpochGate
@@ -49,9 +37,9 @@ from exactum.spark.run.opened_sinks import EpochWrite, OpenedSinks
 from exactum.spark.run.standing_epochs import StandingEpochs
 from exactum.spark.source.bounds import all_initial_offsets
 from exactum.spark.supervised import process
-from exactum.spark.write.failure import place_of, thrown, unknown
+from exactum.spark.write.failure import thrown
 from exactum.spark.write.small_epoch import partition_sizes
-from exactum.spark.write.write_job import CANCELLED, Jobs, was_cancelled
+from exactum.spark.write.write_job import CANCELLED, Jobs, in_our_words
 
 logger = logging.getLogger("exactum")
 
@@ -123,7 +111,7 @@ class EpochRunner:
                 listener.writing(batch)
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            with input_named(offsets):
+            with in_our_words(lambda: input_of(offsets)):
                 prepared.extend(self._write.write(frame, order, batch))
                 self._standing_epochs.wrote(self._write.fingerprint)
                 if self._sinks.dead_letters is not None:
@@ -155,7 +143,8 @@ class EpochRunner:
             if not completed.written:
                 for listener in listeners:
                     listener.stands(batch)
-                self._standing_epochs.go_on(batch_id, completed.engine, frame)
+                with in_our_words(lambda: STANDS):
+                    self._standing_epochs.go_on(batch_id, completed.engine, frame)
             refused = rows_by_participant(prepared).get(DEAD_LETTERS, 0)
             if refused:
                 self.run.emit(events.RowsDeadLettered(*self.run.about(batch_id), refused))
@@ -400,41 +389,8 @@ def how_it_ended(error: BaseException | None, failure: str | None) -> tuple[str,
     return (type(error).__name__, disposition, str(error))
 
 
-# ---- errors of a batch ---------------------------------------------------------------------------
-
-OF_ROWS = (RowsRefused, CodeFailed, UnknownFailure)
+STANDS = "The epoch stands in the sinks, and was to be computed once more for Spark's state alone."
 SHOWN_MAX = 8
-
-
-@contextmanager
-def input_named(offsets: SourceOffsets) -> Iterator[None]:
-    """Adds to an error about rows which records the epoch reads, for the same rows will meet it
-    again; and lets no error through but those of exactum.
-
-    Raises:
-        ExactumError: as it was raised within, where it is about rows with more to say; or what is
-            made of an error of Spark or of another library.
-        Exception: Spark has cancelled what was done within.
-    """
-    try:
-        yield
-    except Exception as error:
-        if was_cancelled(error):  # Spark knows its stop by such words
-            raise
-        ours = error if isinstance(error, ExactumError) else thrown(error) or _unknown(error)
-        text = input_of(offsets) if isinstance(ours, OF_ROWS) else ""
-        if ours is error and not text:
-            raise
-        # "from None": Spark shows the printed traceback, and the same message twice would bury the
-        # end of it.
-        raise ours.followed_by(f" {text}".rstrip()) from None
-
-
-def _unknown(error: Exception) -> EpochAborted:
-    if not isinstance(error, JvmError | PySparkException):
-        return unknown(f"{type(error).__name__}: {error} (at {place_of(error)})", error)
-    cause = str(error).rpartition("\nCaused by: ")[2]
-    return unknown(reason_of(RuntimeError(cause)), error)
 
 
 def input_of(offsets: SourceOffsets) -> str:
