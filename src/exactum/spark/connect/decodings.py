@@ -23,8 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from exactum.checkpoint.offset_log import SOURCES, Offsets, from_json, to_json
 from exactum.errors import SettingRefused
 from exactum.protocol.model import PreparedTransaction, SourceOffsets
-from exactum.protocol.sink import DEAD_LETTERS, WriteOrder
-from exactum.spark.decoding.bad_records import BadRecords, DeadLetterWriters
+from exactum.protocol.sink import WriteOrder
+from exactum.spark.decoding.bad_records import BadRecords, task_of
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
 from exactum.spark.live import RunningSource
@@ -33,7 +33,6 @@ from exactum.spark.source.bounds import all_initial_offsets
 from exactum.spark.source.positions import EARLIEST_SENTINEL
 from exactum.spark.write.dead_letter import DeadLetterPlan
 from exactum.spark.write.write_job import Jobs
-from exactum.spark.write.write_task import WriteTask
 
 _TABLES = {"kafka": "kafkatable"}
 """By format what Spark calls the table behind it; the others are known by no name."""
@@ -125,10 +124,7 @@ class PlainReads(BadRecords):
         self._decodings = decodings
         self._jobs = jobs
         self._batch: Batch | None = None
-
-    @property
-    def wants_dead_letters(self) -> bool:
-        return bool(self._decodings)
+        self.has_any = self.wants_dead_letters = bool(decodings)
 
     def begin(self, batch: Batch) -> None:
         self._batch = batch
@@ -138,14 +134,14 @@ class PlainReads(BadRecords):
     ) -> list[PreparedTransaction]:
         """See the base class."""
         prepared: list[PreparedTransaction] = []
-        task = WriteTask(((DEAD_LETTERS, DeadLetterWriters(plan)),), order.run)
+        job = self._jobs(task_of(plan, order))
         for decoding in self._decodings:
             begins, ends = self._range(decoding.source)
             if ends:
                 relation = _bounded(decoding.relation, begins, ends)
                 bad = _frame(frame.sparkSession, relation).where(f"{BAD} IS NOT NULL")
                 letters = bad.selectExpr("topic", "partition", "offset", "timestamp", f"{BAD}.*")
-                prepared.extend(self._jobs(task).run(letters, order).prepared)
+                prepared.extend(job.run(letters, order).prepared)
         return prepared
 
     def _range(self, source: int) -> tuple[Offsets, Offsets]:

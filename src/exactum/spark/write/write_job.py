@@ -199,11 +199,6 @@ class PackedWriteJob(WriteJob):
         return not large and is_on(self._session, PACKED_SETTING) and self._batches.are_there()
 
 
-def map_in_arrow(frame: DataFrame, task: frames.Task) -> DataFrame:
-    """The frame of what ``task`` has prepared for each partition of ``frame``."""
-    return frames.applied(frame, frames.call(frame.columns, task, PREPARED_SCHEMA))
-
-
 def whole(texts: list[str]) -> Fingerprint:
     """The fingerprint of all that tasks have read who returned these."""
     return sum(map(fingerprint_of, texts), Fingerprint())
