@@ -8,6 +8,7 @@ import pytest
 
 from exactum.errors import CodeFailed, EpochAborted, ExactumError, RowsRefused, UnknownFailure
 from exactum.protocol.model import SourceOffsets
+from exactum.spark.live import ranges_of
 from exactum.spark.run import batches
 from exactum.spark.write.write_job import CANCELLED, in_our_words
 from tests.kit.errors import raised as raising
@@ -21,7 +22,7 @@ TEXT = "The epoch reads these offsets: orders-0 from 10 to before 25, orders-2 b
 
 def of_epoch(offsets: SourceOffsets) -> AbstractContextManager[None]:
     """As the write of an epoch with these offsets."""
-    return in_our_words(lambda: batches.input_of(offsets))
+    return in_our_words(lambda: batches.input_of(ranges_of(offsets)))
 
 
 @pytest.mark.parametrize("kind", [RowsRefused, CodeFailed, UnknownFailure])
@@ -65,5 +66,5 @@ def test_no_error_of_a_library_is_let_through(error: Exception, kind: type[Exact
 def test_many_partitions() -> None:
     """The first ones, and how many more."""
     end = '{"t":{' + ",".join(f'"{n}":1' for n in range(100)) + "}}"
-    text = batches.input_of(SourceOffsets((None,), (end,)))
+    text = batches.input_of(ranges_of(SourceOffsets((None,), (end,))))
     assert text.count("t-") == batches.SHOWN_MAX and "and 92 more partitions" in text

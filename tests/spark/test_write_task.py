@@ -20,6 +20,7 @@ from exactum.protocol.model import Incarnation, PreparedTransaction, SourceOffse
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder
 from exactum.spark.decoding.bad_records import task_of
 from exactum.spark.decoding.decode_task import DecodeTask, Decoding
+from exactum.spark.live import ranges_of
 from exactum.spark.run.batches import input_of
 from exactum.spark.write.dead_letter import DeadLetterPlan, _first
 from exactum.spark.write.failure import TaskFailed, carried_by, thrown
@@ -354,8 +355,8 @@ def test_a_job_that_spark_cancelled_is_void(text: str) -> None:
         raise RuntimeError(text)
 
 
-OFFSETS = SourceOffsets((None,), ('{"orders":{"0":25}}',))
-of_epoch = partial(in_our_words, lambda: input_of(OFFSETS))
+RANGES = ranges_of(SourceOffsets((None,), ('{"orders":{"0":25}}',)))
+of_epoch = partial(in_our_words, lambda: input_of(RANGES))
 STOPS = "java.lang.InterruptedException", "Job 7 cancelled", f"x\nCaused by: {GROUP}"
 
 

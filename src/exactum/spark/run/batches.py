@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from exactum import events
 from exactum.checkpoint import offset_log
-from exactum.checkpoint.offset_log import from_json, name_of
+from exactum.checkpoint.offset_log import name_of
 from exactum.errors import HALTING, CheckpointRefused, EpochAborted, ExactumError, SettingRefused
 from exactum.monitor.recorder import RECORDER
 from exactum.protocol.coordinator import Coordinator
@@ -29,16 +29,16 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, WriteOrder
 from exactum.spark.decoding.bad_records import BadRecords
+from exactum.spark.live import SourceRange, ranges_of
 from exactum.spark.open_queries import open_queries, script_is_over
 from exactum.spark.query import Batch, Run
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.housekeeping import Attending, Housekeeping, Tidying
 from exactum.spark.run.opened_sinks import EpochWrite, OpenedSinks
 from exactum.spark.run.standing_epochs import StandingEpochs
-from exactum.spark.source.bounds import all_initial_offsets
+from exactum.spark.source.bounds import initial_offsets
 from exactum.spark.supervised import process
 from exactum.spark.write.failure import thrown
-from exactum.spark.write.small_epoch import partition_sizes
 from exactum.spark.write.write_job import CANCELLED, Jobs, in_our_words
 
 logger = logging.getLogger("exactum")
@@ -111,7 +111,7 @@ class EpochRunner:
                 listener.writing(batch)
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            with in_our_words(lambda: input_of(offsets)):
+            with in_our_words(lambda: input_of(batch.ranges)):
                 prepared.extend(self._write.write(frame, order, batch))
                 self._standing_epochs.wrote(self._write.fingerprint)
                 if self._sinks.dead_letters is not None:
@@ -132,8 +132,8 @@ class EpochRunner:
             before = last.offsets if last is not None and last.batch_id == batch_id - 1 else None
             offsets = offset_log.source_offsets(read, batch_id, self.run.checkpoint, before)
             _refuse_other_plan(self.run, batch_id, offsets)
-            began = all_initial_offsets(read, len(offsets.end)) if batch_id == 0 else ()
-            batch = Batch(batch_id, offsets, last is None, partition_sizes(offsets, began))
+            initial = initial_offsets(self.run, len(offsets.end)) if batch_id == 0 else ()
+            batch = Batch(batch_id, offsets, last is None, ranges_of(offsets, initial))
             listeners = self.attending.of(batch)
             for listener in listeners:
                 listener.begin(batch)
@@ -393,13 +393,12 @@ STANDS = "The epoch stands in the sinks, and was to be computed once more for Sp
 SHOWN_MAX = 8
 
 
-def input_of(offsets: SourceOffsets) -> str:
+def input_of(ranges: Sequence[SourceRange]) -> str:
     """Which records of Kafka's partitions these are, half-open; empty where no source says so."""
     found: list[str] = []
-    for place, end in enumerate(offsets.end):
-        before = from_json(offsets.start[place]) if place < len(offsets.start) else {}
-        for partition, last in sorted(from_json(end).items()):
-            first = before.get(partition)
+    for own in ranges:
+        for partition, last in sorted(own.ends.items()):
+            first = own.begins.get(partition)
             if first is None:
                 found.append(f"{name_of(partition)} before {last}")
             elif first < last:
