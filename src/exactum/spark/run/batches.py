@@ -207,7 +207,9 @@ def _refuse_other_plan(run: Run, batch_id: int, offsets: SourceOffsets) -> None:
         EpochAborted: the two differ.
     """
     planned = run.live.end_offsets()
-    ends = {end for end in offsets.end if end is not None}
+    # Of a stream that the query reads twice Spark keeps one end: that of its last line.
+    last = {one.same_as: end for one, end in zip(run.sources, offsets.end, strict=False)}
+    ends = {end for end in last.values() if end is not None}
     if planned is not None and set(map(offset_log.canonical, planned)) != ends:
         raise EpochAborted(
             f"Micro-batch {batch_id} was planned up to {', '.join(sorted(planned))}, and "
