@@ -123,7 +123,13 @@ pyspark.SparkContext("local[1]", "app")
     "a session of exactum": """
 spark = exactum.local_session("app")
 """,
-    "a query": """
+    "a query in a session of any kind": """
+exactum.exactly_once(*SINKS).start(None, checkpoint="/checkpoint")
+""",
+    "a load in a session of any kind": """
+exactum.exactly_once(*SINKS, decision_log="/decisions").write(None, id="rows")
+""",
+    "a micro-batch": """
 exactum.exactly_once(*SINKS).for_each_batch(checkpoint="checkpoint")(None, 0)
 """,
 }
@@ -134,7 +140,9 @@ HEAD = "import exactum\nSINKS = [exactum.FileSink('out')]\n"
 
 @pytest.mark.parametrize("starts", SCRIPTS)
 def test_a_script_without_a_guard_starts_nothing(tmp_path: Path, starts: str) -> None:
-    """It is said what to write."""
+    """It is said what to write. A session of Spark Connect starts no Spark in this process, so what
+    is started in one is refused before anything is asked of it.
+    """
     (tmp_path / "app.py").write_text(f"{HEAD}{SCRIPTS[starts]}open('started', 'w').close()\n")
     code = "from exactum.ops import cli; cli.main(['doctor', '--sinks', 'app.py:SINKS'])"
     refused = python(code, status=2, cwd=tmp_path)

@@ -18,7 +18,7 @@ ROWS = (
         "rows are kept by a task that can fail",
         BAD_RECORD,
         "spark/run/opened_sinks.py",
-        "                    compute(kept)\n",
+        "                    drain(kept)\n",
         "                    pass\n",
         ("tests/decoding/test_counted_before.py",),
     ),

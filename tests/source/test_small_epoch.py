@@ -18,6 +18,8 @@ import exactum
 from exactum import Delivery, errors
 from exactum.local import LocalKafka
 from exactum.protocol.model import SourceOffsets
+from exactum.spark.live import ranges_of
+from exactum.spark.query import Batch
 from exactum.spark.write import small_epoch
 from tests.kit.errors import check_query_error
 from tests.kit.source.columnar_ways import WriterSink
@@ -353,4 +355,5 @@ BEGAN: list[Any] = [{("a", 0): 1, ("a", 1): 0}]
     ],
 )
 def test_partition_sizes(start: Any, end: Any, began: Any, sizes: list[int] | None) -> None:
-    assert small_epoch.partition_sizes(SourceOffsets(start, end), began) == sizes
+    offsets = SourceOffsets(start, end)
+    assert Batch(0, offsets, first=True, ranges=ranges_of(offsets, began)).sizes == sizes

@@ -140,6 +140,30 @@ def test_retention_passed_the_next_offset(
     assert [o for _, _, o in stream.rows()] == [0, 1, 2, 3, 4, 5, 8, 9]
 
 
+def test_retention_passed_the_first_offset(
+    stream: Any, topics: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Likewise of a query's first batch, which an earlier start has planned and not written."""
+    name = topics.topic("first", partitions=1)
+    topics.give(name, 5, partitions=1)
+    frame = stream.read(name)
+
+    def away(*_: Any) -> Any:
+        raise Unavailable("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Subscription, "seen", away)
+        check_query_error(stream.run(frame), Unavailable, "no answer")
+    topics.delete_before(name, 0, 3)
+    error = stream.run(frame)
+    check_query_error(error, CheckpointRefused, "RECORDS_LOST", f"{name}-0", 3, 0)
+    assert stream.rows() == []
+    with caplog.at_level(logging.WARNING, "exactum"):
+        assert stream.run(stream.read(name, failOnDataLoss=False)) is None
+    assert "begins at 3 now" in caplog.text
+    assert [o for _, _, o in stream.rows()] == [3, 4]
+
+
 @pytest.mark.parametrize("code", ["", "RECORDS_LOST", "TOPIC_CHANGED", "TOPIC_GONE"])
 def test_a_decided_batch_whose_input_is_gone(
     stream: Any, topics: Any, tmp_path: Path, code: str

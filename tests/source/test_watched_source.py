@@ -12,9 +12,8 @@ import pytest
 from exactum.checkpoint.query_record import KnownTopic, record_of
 from exactum.errors import CheckpointRefused
 from exactum.kafka.requests import EARLIEST, TopicSeen
-from exactum.spark.live import RunningSource
+from exactum.spark.live import RunningSource, SourceRange
 from exactum.spark.source import watched_source
-from exactum.spark.source.bounds import SourceRange
 from exactum.spark.source.watched_source import WatchedSource
 from exactum.storage.folder import Folder
 from tests.kit.errors import raised

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import threading
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 import exactum
 from exactum import errors, events
@@ -87,6 +89,37 @@ def test_what_failed_before_its_decision_leaves_nothing(
     assert into("a", "b").write(numbers, id=ID).written
     assert values(tmp_path / "a") == values(tmp_path / "b") == ONCE
     assert not rows(tmp_path / "a", "staged")
+
+
+def odd(value: int) -> int:
+    if value == 7:
+        raise ValueError("no such number")
+    return value
+
+
+def test_what_the_frame_itself_fails_with_is_an_error_of_ours(
+    tmp_path: Path, into: Folders, numbers: DataFrame
+) -> None:
+    """Of a function, of a view and of Spark, while it is written and while it is compared: the
+    class says whether the rows or the code may be to blame, and the next call goes on.
+    """
+    broken = numbers.select(f.udf(odd, "long", useArrow=False)("v").alias("v"))
+    with raised(errors.UnknownFailure, "ValueError: no such number"):
+        into("a", "b").write(broken, id=ID)
+    (tmp_path / "gone").mkdir()
+    numbers.write.parquet(f"{tmp_path}/gone/rows")
+    gone = numbers.sparkSession.read.parquet(f"{tmp_path}/gone/rows")
+    shutil.rmtree(tmp_path / "gone")
+    with raised(errors.UnknownFailure, "FileNotFoundException", "/gone/rows"):
+        into("a", "b").write(gone, id=ID)
+    with raised(errors.UnknownFailure, "ZeroDivisionError", "test_load.py:"):
+        sink = FolderSink(str(tmp_path / "a"), name="a", rows=lambda _: 1 // 0)
+        exactum.exactly_once(sink, decision_log=tmp_path / "log").write(numbers, id=ID)
+    assert not values(tmp_path / "a") and not values(tmp_path / "b")
+    assert into("a", "b").write(numbers, id=ID).written
+    with raised(errors.UnknownFailure, "ValueError: no such number"):
+        into("a", "b").write(broken, id=ID)
+    assert values(tmp_path / "a") == values(tmp_path / "b") == ONCE
 
 
 def test_a_sink_that_does_not_take_it_is_given_up(

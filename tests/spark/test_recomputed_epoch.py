@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import exactum
-from exactum.errors import CheckpointRefused
+from exactum.errors import CheckpointRefused, UnknownFailure
 from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.jvm.state import BatchPlan
 from exactum.spark.run.standing_epochs import ON_DIFFERENCE
@@ -166,6 +166,28 @@ def test_another_result_is_refused(
     stream.live(before=same)
     totals = [(f"k{n}", 2 * epoch) for n in range(3) for epoch in range(1, EPOCHS + 1)]
     assert sorted((row["key"], row["total"]) for row in rows_in(tmp_path / "out")) == totals
+
+
+def test_what_it_fails_with(spark: SparkSession, tmp_path: Path) -> None:
+    """Is told as one of our errors, with what is in the sinks; and a start that computes it goes
+    on.
+    """
+
+    def broken(number: int) -> bool:
+        raise LookupError("no table")
+
+    fails = f.udf(broken, "boolean", useArrow=False)
+    stream = Stream(spark, tmp_path, stateful.update, "update")
+    stream.live(DIES_AT)
+    lose_state(stream)
+    stream.make = lambda rows: stateful.update(rows.where(fails("number")))
+    with pytest.raises(StreamingQueryException) as ended:
+        stream.live()
+    facts = "LookupError: no table", "stands in the sinks"
+    check_query_error(str(ended.value), UnknownFailure, *facts)
+    stream.make = stateful.update
+    stream.live()
+    assert stream.kept(deaths=2)
 
 
 @pytest.mark.deep

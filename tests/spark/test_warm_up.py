@@ -14,8 +14,8 @@ from tests.kit.python import python
 SESSION = """
 import json, logging, os, pathlib, sys
 import exactum
+from exactum.spark.jvm import frames
 from exactum.spark.startup import warm_up
-from exactum.spark.write import write_job
 from exactum.spark.write.write_task import record_batch
 
 def children(parent):
@@ -46,7 +46,8 @@ jvm = session._jvm.java.lang.ProcessHandle.current().pid()
 before = workers()
 warm_up.touch_workers(session)
 warm = workers()
-write_job.map_in_arrow(session.range(0, 2, 1, 2), write).collect()
+call = frames.call(["id"], write, "prepared string")
+frames.applied(session.range(0, 2, 1, 2), call).collect()
 used = sorted(int(path.name) for path in pathlib.Path(folder).iterdir())
 print(json.dumps({"before": before, "warm": warm, "used": used, "after": workers()}))
 """

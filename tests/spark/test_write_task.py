@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,16 +17,19 @@ import pytest
 from exactum import errors
 from exactum.errors import InvariantBroken
 from exactum.protocol.model import Incarnation, PreparedTransaction, SourceOffsets
-from exactum.protocol.sink import DEAD_LETTERS, Guarantee, QueryRun, Rejection, TaskName, WriteOrder
+from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder
+from exactum.spark.decoding.bad_records import task_of
 from exactum.spark.decoding.decode_task import DecodeTask, Decoding
-from exactum.spark.run.batches import input_named
+from exactum.spark.live import ranges_of
+from exactum.spark.run.batches import input_of
 from exactum.spark.write.dead_letter import DeadLetterPlan, _first
 from exactum.spark.write.failure import TaskFailed, carried_by, thrown
 from exactum.spark.write.prefetch import prefetched
-from exactum.spark.write.write_job import CANCELLED, errors_of_jobs
+from exactum.spark.write.write_job import CANCELLED, in_our_words
 from exactum.spark.write.write_task import (
     WriteTask,
     fingerprint_of,
+    prepared_of,
 )
 from tests.kit.errors import check_error, raised
 from tests.kit.python import python
@@ -78,29 +82,47 @@ def run(*writers: Recorder, source: Iterator[Any]) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize(
-    ("sink", "dead", "facts"),
+    ("dead", "facts"),
     [
-        ("w0", None, ("ROWS_REFUSED", "w0", "epoch 7", "v=0 may not be")),
-        ("w0", "not here either", ("DEAD_LETTERS_REFUSED", "w0", "epoch 7", "not here either")),
-        (DEAD_LETTERS, None, ("DEAD_LETTERS_REFUSED", "epoch 7", "max.message.bytes")),
+        (None, ("ROWS_REFUSED", "w0", "epoch 7", "v=0 may not be")),
+        ("not here either", ("DEAD_LETTERS_REFUSED", "w0", "epoch 7", "not here either")),
     ],
-    ids=["no dead letters", "refused again", "a record that nobody could decode"],
+    ids=["no dead letters", "refused again"],
 )
-def test_rows_that_nobody_takes_stop_the_epoch(
-    sink: str, dead: str | None, facts: tuple[str, ...]
-) -> None:
-    """A row is never dropped, however often it is refused; everything is aborted. The job of
-    records that could not be decoded has no other sink: dead_letters= is what refuses.
-    """
+def test_rows_that_nobody_takes_stop_the_epoch(dead: str | None, facts: tuple[str, ...]) -> None:
+    """A row is never dropped, however often it is refused; everything is aborted."""
     one, two = Recorder(), Recorder(refuses=("v=0 may not be",))
     letters = None if dead is None else Recorder(refuses=(dead,))
     plan = None if letters is None else DeadLetterPlan(letters, ("value", "error"))
-    task = WriteTask((("first", one), (sink, two)), RUN, plan)
+    task = WriteTask((("first", one), ("w0", two)), RUN, plan)
     with pytest.raises(TaskFailed) as failed:
         list(task.on_behalf_of(ORDER, batches(2)))
     check_error(carried_by(failed.value), errors.RowsRefused, *facts)
     for each in filter(None, (one, two, letters)):
         assert each.calls == ["open", "write", "abort"]
+
+
+def test_a_record_that_nobody_can_decode_is_a_row_that_its_sink_refuses() -> None:
+    """The job of such records has no other sink: what is prepared is of the dead letters, and they
+    may refuse it as well.
+    """
+    records = pa.record_batch({"value": [b"x", b"y"], "error": ["no number", "too short"]})
+    letters = Recorder()
+    task = task_of(DeadLetterPlan(letters, ("value", "sink", "error")), ORDER)
+    (found,) = task.on_behalf_of(ORDER, iter([records]))
+    assert prepared_of(found["prepared"][0].as_py()) == [PREPARED]
+    (written,) = letters.batches
+    assert written.to_pylist() == [
+        {"value": b"x", "sink": "decode", "error": "no number"},
+        {"value": b"y", "sink": "decode", "error": "too short"},
+    ]
+    letters = Recorder(refuses=("too large",))
+    task = task_of(DeadLetterPlan(letters, ("value", "error")), ORDER)
+    with pytest.raises(TaskFailed) as failed:
+        list(task.on_behalf_of(ORDER, iter([records])))
+    facts = "DEAD_LETTERS_REFUSED", "decode", "epoch 7", "too large", "max.message.bytes"
+    check_error(carried_by(failed.value), errors.RowsRefused, *facts)
+    assert letters.calls == ["open", "write", "abort"]
 
 
 @pytest.mark.parametrize("step", ["open", "write", "prepare"])
@@ -266,6 +288,16 @@ def test_what_a_sinks_code_raises_is_told_apart(
     assert type(carried_by(failed.value)) is expected
 
 
+def test_what_the_code_of_the_dead_letters_raises_is_told_of_them() -> None:
+    """And not of the sink whose rows they were given."""
+    plan = DeadLetterPlan(Broken(ValueError("v")), ("value",))
+    task = WriteTask((("w0", Recorder(refuses=("no",))),), RUN, plan)
+    with pytest.raises(TaskFailed) as failed:
+        list(task.on_behalf_of(ORDER, batches(1)))
+    facts = "CODE_FAILED", "ValueError: v", "sink 'dead letters'"
+    check_error(carried_by(failed.value), errors.CodeFailed, *facts)
+
+
 LOST = "An error occurred while calling o7.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 14.0 failed 1 times, most recent failure: Lost task 0.0 in stage 14.0 (TID 13) (192.0.2.2 executor driver): "
 TRACE = "\n\tat org.apache.spark.scheduler.Task.run(Task.scala:147)\n\nDriver stacktrace:\n\tat x.Y(Y.scala:1)"
 PYTHON = 'Traceback (most recent call last):\n  File "job.py", line 3, in parsed\n    raise KeyError(x)\n'
@@ -319,11 +351,12 @@ GROUP = "[SPARK_JOB_CANCELLED] Job 3 cancelled part of cancelled job group 5 SQL
 )
 def test_a_job_that_spark_cancelled_is_void(text: str) -> None:
     """In the words of each kind of session."""
-    with raised(errors.EpochAborted, CANCELLED), errors_of_jobs():
+    with raised(errors.EpochAborted, CANCELLED), in_our_words():
         raise RuntimeError(text)
 
 
-OFFSETS = SourceOffsets((None,), ('{"orders":{"0":25}}',))
+RANGES = ranges_of(SourceOffsets((None,), ('{"orders":{"0":25}}',)))
+of_epoch = partial(in_our_words, lambda: input_of(RANGES))
 STOPS = "java.lang.InterruptedException", "Job 7 cancelled", f"x\nCaused by: {GROUP}"
 
 
@@ -331,12 +364,12 @@ STOPS = "java.lang.InterruptedException", "Job 7 cancelled", f"x\nCaused by: {GR
 def test_a_row_that_speaks_of_a_cancellation_is_none(value: str) -> None:
     """What a task raised is told with its own class, whatever rows, or a function's error, say."""
     marked = str(TaskFailed.of(errors.RowsRefused("ROWS_REFUSED", f"{value} is too long"), TASK))
-    with raised(errors.RowsRefused, "ROWS_REFUSED", value), errors_of_jobs():
+    with raised(errors.RowsRefused, "ROWS_REFUSED", value), in_our_words():
         raise RuntimeError(f"{LOST}{PYTHON}{marked}{TRACE}")
-    with raised(errors.RowsRefused, "ROWS_REFUSED", value, "orders-0"), input_named(OFFSETS):
+    with raised(errors.RowsRefused, "ROWS_REFUSED", value, "orders-0"), of_epoch():
         raise errors.RowsRefused("ROWS_REFUSED", f"{value} is too long")
     for text in (f"{LOST}x.PythonException: {PYTHON}ValueError: {value}{TRACE}", f"bad: {value!r}"):
-        with raised(errors.EpochAborted, "Error: "), input_named(OFFSETS), errors_of_jobs():
+        with raised(errors.EpochAborted, "Error: "), of_epoch():
             raise RuntimeError(text)
 
 

@@ -20,6 +20,7 @@ from exactum.spark.arguments import DeliverySettings, Targets
 from exactum.spark.connect import start as connect
 from exactum.spark.control.stream import ControlStream
 from exactum.spark.load import Loaded, loaded
+from exactum.spark.open_queries import refuse_while_importing
 from exactum.spark.query import is_connect
 from exactum.spark.start import BatchFunction, started
 from exactum.spark.streaming_query import Query
@@ -200,10 +201,12 @@ class Delivery:
             The query, with every public name of PySpark's ``StreamingQuery``.
 
         Raises:
-            SettingRefused: an argument or a setting cannot be, or this object's last query runs.
+            SettingRefused: an argument or a setting cannot be, this object's last query runs, or a
+                command imports the script for its sinks.
             ExactumError: the query cannot be run like this, or a server did not answer. It is
                 stopped then.
         """
+        refuse_while_importing()
         if not hasattr(writer, _STARTED):  # it keeps what it was given then
             arguments.checked_writer(writer)
         place = arguments.checked_checkpoint(checkpoint)
@@ -238,9 +241,11 @@ class Delivery:
         Raises:
             CheckpointRefused: the id was used for other rows.
             FrameRefused: the frame streams, or a sink cannot take its columns.
-            SettingRefused: an argument or a setting cannot be.
+            SettingRefused: an argument or a setting cannot be, or a command imports the script for
+                its sinks.
             ExactumError: the load failed, or a server did not answer: call it again.
         """
+        refuse_while_importing()
         return loaded(self._settings, frame, id, compare=compare)
 
     def for_each_batch(self, *, checkpoint: str | Path) -> Callable[[DataFrame, int], None]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Protocol
 
 from exactum.checkpoint.offset_log import Offsets, ReadText, from_json
+from exactum.protocol.model import SourceOffsets
 
 KAFKA = "kafkatable"
 """What Spark calls the table behind ``format("kafka")``."""
@@ -51,10 +53,29 @@ class RunningSource:
         """
         return (self.option(name) or "true").lower() != "false"
 
-    def initial_offsets(self, read: ReadText) -> Offsets:
-        """The offsets with which the source began; empty where they are not on record."""
-        is_noted = self.is_kafka and self.metadata is not None
-        return noted_offsets(read, f"{self.metadata}/0") if is_noted else {}
+
+@dataclass(frozen=True)
+class SourceRange:
+    """What a micro-batch that Spark has planned reads of one source: from where each partition of
+    Kafka is read, where that is known, and to where. Both are empty for another kind of source.
+    """
+
+    begins: Offsets = field(default_factory=dict)
+    ends: Offsets = field(default_factory=dict)
+
+    def rest(self) -> SourceRange:
+        """What is to be read after it."""
+        return SourceRange(self.ends, self.ends)
+
+
+def ranges_of(offsets: SourceOffsets, initial: Sequence[Offsets] = ()) -> tuple[SourceRange, ...]:
+    """Of each source, in the order of the offset log's lines. ``initial``: where they began, for a
+    query's first batch.
+    """
+    begins = initial or [from_json(text) for text in offsets.start]
+    ends = [from_json(text) for text in offsets.end]
+    both = zip_longest(begins, ends)  # the batch before may not be on record
+    return tuple(SourceRange(begin or {}, end or {}) for begin, end in both)
 
 
 def noted_offsets(read: ReadText, name: str) -> Offsets:

@@ -37,7 +37,7 @@ from exactum.spark.event_log import listener
 from exactum.spark.query import QUERY_AT_HAND, hadoop_of, is_connect
 from exactum.spark.run.opened_sinks import EpochWrite, OpenedSinks, check_columns
 from exactum.spark.run.refusals import refuse_within
-from exactum.spark.write.write_job import FingerprintTask, Jobs, WriteJob
+from exactum.spark.write.write_job import FingerprintTask, Jobs, WriteJob, in_our_words
 from exactum.spark.write.write_task import Fingerprint
 
 logger = logging.getLogger("exactum")
@@ -59,7 +59,9 @@ class Loaded:
 
 def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compare: bool) -> Loaded:
     """See ``Delivery.write``."""
-    _check(settings, frame, load_id)
+    with in_our_words():
+        _check(settings, frame, load_id)
+        columns = check_columns(frame, settings.targets)
     over_connect = is_connect(frame)
     load = BatchLoad(load_id, {} if over_connect else hadoop_of(frame.sparkSession))
     staging = staging_at(load, settings.places.staging or _default_staging(settings))
@@ -67,7 +69,6 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
     tag = f"exactum-{run.incarnation}"
     jobs: Jobs = partial(ConnectJob, tag=tag) if over_connect else WriteJob
     with ExitStack() as closing:
-        columns = check_columns(frame, settings.targets)
         log = open_log(load, settings.places.decision_log)
         closing.callback(log.close)
         committed = partial(committed_before, log, LOAD_BATCH)
@@ -95,7 +96,8 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
         prepared: list[PreparedTransaction] = []
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            prepared.extend(epoch.write(frame, order))
+            with in_our_words():
+                prepared.extend(epoch.write(frame, order))
             return prepared
 
         completed = coordinator.run(LOAD_BATCH, SourceOffsets(), write)
@@ -106,7 +108,8 @@ def loaded(settings: DeliverySettings, frame: DataFrame, load_id: str, *, compar
     else:
         _refuse_other_sinks(load, completed.engine, sinks)  # decided by another call meanwhile
         now = partial(jobs(FingerprintTask()).fingerprint, frame) if compare else None
-        _compare(load, completed.engine, now)
+        with in_our_words():
+            _compare(load, completed.engine, now)
     return Loaded(load_id, load.query_id, completed.written)
 
 

@@ -89,16 +89,16 @@ class _Refusal:
     def __call__(self, *_: object, **__: object) -> NoReturn:
         raise SettingRefused(
             "SINKS_START",
-            f"--sinks {self._place}: this script starts Spark when it is imported, and the command "
-            "imports it for its sinks alone. Nothing was started.\n"
+            f"--sinks {self._place}: this script starts Spark, a query or a load when it is "
+            "imported, and the command imports it for its sinks alone. Nothing was started.\n"
             "Put the start under if __name__ == '__main__': or the sinks in a module of their own.",
         )
 
 
 @contextmanager
 def no_start(place: str) -> Iterator[None]:
-    """Meanwhile every start is refused: a query's of exactum's, and that of a SparkContext, without
-    which there is no session.
+    """Meanwhile every start is refused: that of a query and of a load, over Spark Connect too, and
+    that of a SparkContext, without which there is no classic session.
     """
     before = SparkContext.__dict__[_START]
     setattr(SparkContext, _START, _Refusal(place))

@@ -21,7 +21,7 @@ from exactum.protocol.sink import Guarantee, QueryRun
 from exactum.spark.jvm.execution import Execution
 from exactum.spark.jvm.hadoop import HadoopFiles
 from exactum.spark.jvm.java_class import JvmError
-from exactum.spark.live import LiveRun, RunningSource
+from exactum.spark.live import LiveRun, RunningSource, SourceRange
 from exactum.storage.storage import Storage
 
 if TYPE_CHECKING:
@@ -205,13 +205,30 @@ def is_connect(thing: Any) -> bool:
 @dataclass(frozen=True)
 class Batch:
     """One micro-batch: its id, what it reads, whether it is the first one of this run of the query,
-    and how many offsets each Kafka partition advances, None where that is not known.
+    and its range of each source (see ``live.ranges_of``).
     """
 
     batch_id: int
     offsets: SourceOffsets
     first: bool
-    sizes: Sequence[int] | None = None
+    ranges: tuple[SourceRange, ...] = ()
+
+    @cached_property
+    def sizes(self) -> Sequence[int] | None:
+        """How many offsets each Kafka partition advances, those alone that advance. None where that
+        is not known: a source is not Kafka, the batch before is not on record.
+
+        A partition that came later is read from its first record, which is not the one at 0 where
+        losses are accepted.
+        """
+        if not all(own.begins and own.ends for own in self.ranges):
+            return None
+        counts = [
+            end - own.begins.get(partition, 0)
+            for own in self.ranges
+            for partition, end in own.ends.items()
+        ]
+        return [count for count in counts if count > 0]
 
 
 class EpochListener:

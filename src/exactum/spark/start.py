@@ -54,7 +54,6 @@ def started(
         ExactumError: the query cannot be run like this.
         Exception: what Spark has raised of it.
     """
-    refuse_while_importing()
     standby.wait_for_turn()  # under a supervisor that has another one running
     if open_queries.stopping.is_set():
         raise Unavailable(

@@ -14,26 +14,24 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from exactum.checkpoint.offset_log import SOURCES, Offsets, from_json, to_json
+from exactum.checkpoint.offset_log import SOURCES, Offsets, to_json
 from exactum.errors import SettingRefused
-from exactum.protocol.model import PreparedTransaction, SourceOffsets
-from exactum.protocol.sink import DEAD_LETTERS, WriteOrder
-from exactum.spark.decoding.bad_records import BadRecords, DeadLetterWriters
+from exactum.protocol.model import PreparedTransaction
+from exactum.protocol.sink import WriteOrder
+from exactum.spark.decoding.bad_records import BadRecords, task_of
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy
 from exactum.spark.decoding.decode_task import BAD
-from exactum.spark.live import RunningSource
+from exactum.spark.live import RunningSource, SourceRange
 from exactum.spark.query import Batch, Run
-from exactum.spark.source.bounds import all_initial_offsets
 from exactum.spark.source.positions import EARLIEST_SENTINEL
 from exactum.spark.write.dead_letter import DeadLetterPlan
 from exactum.spark.write.write_job import Jobs
-from exactum.spark.write.write_task import WriteTask
 
 _TABLES = {"kafka": "kafkatable"}
 """By format what Spark calls the table behind it; the others are known by no name."""
@@ -124,43 +122,33 @@ class PlainReads(BadRecords):
         self._run = run
         self._decodings = decodings
         self._jobs = jobs
-        self._batch: Batch | None = None
-
-    @property
-    def wants_dead_letters(self) -> bool:
-        return bool(self._decodings)
+        self._ranges: Sequence[SourceRange] = ()  # of the batch at hand
+        self.has_any = self.wants_dead_letters = bool(decodings)
 
     def begin(self, batch: Batch) -> None:
-        self._batch = batch
+        self._ranges = batch.ranges
 
     def write(
         self, frame: DataFrame, order: WriteOrder, plan: DeadLetterPlan, *, miscounted: bool
     ) -> list[PreparedTransaction]:
         """See the base class."""
         prepared: list[PreparedTransaction] = []
-        task = WriteTask(((DEAD_LETTERS, DeadLetterWriters(plan)),), order.run)
+        job = self._jobs(task_of(plan, order))
         for decoding in self._decodings:
             begins, ends = self._range(decoding.source)
             if ends:
                 relation = _bounded(decoding.relation, begins, ends)
                 bad = _frame(frame.sparkSession, relation).where(f"{BAD} IS NOT NULL")
                 letters = bad.selectExpr("topic", "partition", "offset", "timestamp", f"{BAD}.*")
-                prepared.extend(self._jobs(task).run(letters, order).prepared)
+                prepared.extend(job.run(letters, order).prepared)
         return prepared
 
     def _range(self, source: int) -> tuple[Offsets, Offsets]:
         """Where each partition that the batch at hand advances begins in it, and ends."""
-        offsets = SourceOffsets() if self._batch is None else self._batch.offsets
-        ends = from_json(offsets.end[source])
-        before = (
-            from_json(offsets.start[source])
-            if source < len(offsets.start)
-            else all_initial_offsets(self._run.read, source + 1)[source]
-        )
+        begins, ends = self._ranges[source].begins, self._ranges[source].ends
+        advance = {p: end for p, end in ends.items() if begins.get(p) != end}
         # A partition that came meanwhile is read from its first record.
-        begins = {partition: before.get(partition, EARLIEST_SENTINEL) for partition in ends}
-        advance = [partition for partition in ends if begins[partition] != ends[partition]]
-        return {p: begins[p] for p in advance}, {p: ends[p] for p in advance}
+        return {p: begins.get(p, EARLIEST_SENTINEL) for p in advance}, advance
 
 
 def _bounded(relation: bytes, begins: Offsets, ends: Offsets) -> Any:

@@ -25,17 +25,18 @@ from pyspark.sql import functions as f
 from exactum import events
 from exactum.errors import EpochAborted, SettingRefused
 from exactum.protocol.model import Completed, PreparedTransaction
-from exactum.protocol.sink import DEAD_LETTERS, Guarantee, Rejection, TaskName, WriteOrder, Writer
+from exactum.protocol.sink import Guarantee, Rejection, TaskName, WriteOrder, Writer
 from exactum.spark.decoding.decode import METRIC_PREFIX, Policy, counts_of
 from exactum.spark.decoding.decode_task import BAD
 from exactum.spark.jvm.frames import frame_of, unchecked_session
 from exactum.spark.query import Batch, EpochListener, Run
-from exactum.spark.write import view, write_job
-from exactum.spark.write.dead_letter import DeadLetterPlan, dead_letters
+from exactum.spark.write import view
+from exactum.spark.write.dead_letter import DeadLetterPlan
+from exactum.spark.write.write_job import WriteJob
 from exactum.spark.write.write_task import WriteTask
 
 SINK = "decode"
-"""What stands in a dead letter's ``sink``: no sink has refused it."""
+"""What stands in a dead letter's ``sink``: none of the query's has refused it."""
 
 
 @dataclass(frozen=True)
@@ -88,18 +89,12 @@ class BadRecords(EpochListener):
     ``connect.decodings.PlainReads``.
     """
 
+    has_any = False
+    """Whether anything is decoded of which bad records are known here."""
+    wants_dead_letters = False
+    """Whether a decoding sends its bad records to the dead letters."""
     count_once = False
     """True where the batch is to be computed once only, because what it counts is compared."""
-
-    @property
-    def has_any(self) -> bool:
-        """Whether anything is decoded of which bad records are known here."""
-        return self.wants_dead_letters
-
-    @property
-    def wants_dead_letters(self) -> bool:
-        """Whether a decoding sends its bad records to the dead letters."""
-        return False
 
     def write(
         self, frame: DataFrame, order: WriteOrder, plan: DeadLetterPlan, *, miscounted: bool
@@ -108,8 +103,8 @@ class BadRecords(EpochListener):
         ``miscounted``: Spark may have counted too few.
 
         Raises:
-            EpochAborted: fewer, or other, records are bad than were before; and as
-                ``write_job.WriteJob.run``.
+            EpochAborted: fewer, or other, records are bad than were before.
+            Exception: Spark's, where a job failed.
         """
         raise NotImplementedError
 
@@ -137,17 +132,8 @@ class CountedBadRecords(BadRecords):
         self._before: dict[str, Bad] = {}
         self._lettered = 0
         self._session: SparkSession | None = None
-        self.count_once = self.wants_dead_letters
-
-    @property
-    def has_any(self) -> bool:
-        """See the base class."""
-        return bool(self._names)
-
-    @property
-    def wants_dead_letters(self) -> bool:
-        """See the base class."""
-        return bool(self._of(Policy.DEAD_LETTER))
+        self.has_any = bool(self._names)
+        self.wants_dead_letters = self.count_once = bool(self._of(Policy.DEAD_LETTER))
 
     def begin(self, batch: Batch) -> None:
         self._before = self._counts()
@@ -178,12 +164,8 @@ class CountedBadRecords(BadRecords):
             if count is None:
                 continue
             with view.read_once(self._letters(frame, decoded)) as kept:
-                job = write_job.WriteJob(
-                    WriteTask(((DEAD_LETTERS, DeadLetterWriters(plan)),), order.run)
-                )
-                prepared.extend(job.run(kept, order).prepared)
-                with write_job.errors_of_jobs():
-                    found = Bad(*kept.agg(*counts_of(f.lit(True))).collect()[0])
+                prepared.extend(WriteJob(task_of(plan, order)).run(kept, order).prepared)
+                found = Bad(*kept.agg(*counts_of(f.lit(True))).collect()[0])
             self._refuse_others(found, count, order)
             self._lettered += found.number
         return prepared
@@ -238,29 +220,24 @@ class CountedBadRecords(BadRecords):
         return {name: Bad(*counts) for name, counts in found.items()}
 
 
-@dataclass(frozen=True)
-class DeadLetterWriters:
-    """Writers that take the rows of ``BadRecords._letters`` and write them as dead letters.
-    Picklable.
+def task_of(plan: DeadLetterPlan, order: WriteOrder) -> WriteTask:
+    """What writes the rows of ``BadRecords._letters`` as dead letters: a bad record is a row that
+    its sink refuses.
     """
+    return WriteTask(((SINK, Refusing()),), order.run, plan)
 
-    plan: DeadLetterPlan
+
+class Refusing:
+    """A writer, and its own factory, that takes no row. Picklable."""
 
     def open(self, order: WriteOrder, task: TaskName) -> Writer:
-        return _DeadLetterWriter(self.plan.writers.open(order, task), self.plan.columns)
+        return self
 
+    def write(self, batch: Any) -> Rejection:
+        return Rejection(batch, tuple(batch.column("error").to_pylist()))
 
-class _DeadLetterWriter:
-    def __init__(self, writer: Writer, columns: tuple[str, ...]) -> None:
-        self._writer = writer
-        self._columns = columns
-
-    def write(self, batch: Any) -> Rejection | None:
-        reasons = tuple(batch.column("error").to_pylist())
-        return self._writer.write(dead_letters(Rejection(batch, reasons), SINK, self._columns))
-
-    def prepare(self) -> PreparedTransaction | None:
-        return self._writer.prepare()
+    def prepare(self) -> None:
+        """There is nothing."""
 
     def abort(self) -> None:
-        self._writer.abort()
+        """There is nothing."""

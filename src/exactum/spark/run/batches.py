@@ -9,27 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from exactum import events
 from exactum.checkpoint import offset_log
-from exactum.checkpoint.offset_log import from_json, name_of
-from exactum.errors import (
-    HALTING,
-    CheckpointRefused,
-    CodeFailed,
-    EpochAborted,
-    ExactumError,
-    RowsRefused,
-    SettingRefused,
-    UnknownFailure,
-)
+from exactum.checkpoint.offset_log import name_of
+from exactum.errors import HALTING, CheckpointRefused, EpochAborted, ExactumError, SettingRefused
 from exactum.monitor.recorder import RECORDER
 from exactum.protocol.coordinator import Coordinator
 from exactum.protocol.model import (
@@ -40,18 +29,17 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, WriteOrder
 from exactum.spark.decoding.bad_records import BadRecords
-from exactum.spark.jvm.java_class import JvmError, reason_of
+from exactum.spark.live import SourceRange, ranges_of
 from exactum.spark.open_queries import open_queries, script_is_over
 from exactum.spark.query import Batch, Run
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.housekeeping import Attending, Housekeeping, Tidying
 from exactum.spark.run.opened_sinks import EpochWrite, OpenedSinks
 from exactum.spark.run.standing_epochs import StandingEpochs
-from exactum.spark.source.bounds import all_initial_offsets
+from exactum.spark.source.bounds import initial_offsets
 from exactum.spark.supervised import process
-from exactum.spark.write.failure import place_of, thrown, unknown
-from exactum.spark.write.small_epoch import partition_sizes
-from exactum.spark.write.write_job import CANCELLED, Jobs, was_cancelled
+from exactum.spark.write.failure import thrown
+from exactum.spark.write.write_job import CANCELLED, Jobs, in_our_words
 
 logger = logging.getLogger("exactum")
 
@@ -123,7 +111,7 @@ class EpochRunner:
                 listener.writing(batch)
 
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
-            with input_named(offsets):
+            with in_our_words(lambda: input_of(batch.ranges)):
                 prepared.extend(self._write.write(frame, order, batch))
                 self._standing_epochs.wrote(self._write.fingerprint)
                 if self._sinks.dead_letters is not None:
@@ -144,8 +132,8 @@ class EpochRunner:
             before = last.offsets if last is not None and last.batch_id == batch_id - 1 else None
             offsets = offset_log.source_offsets(read, batch_id, self.run.checkpoint, before)
             _refuse_other_plan(self.run, batch_id, offsets)
-            began = all_initial_offsets(read, len(offsets.end)) if batch_id == 0 else ()
-            batch = Batch(batch_id, offsets, last is None, partition_sizes(offsets, began))
+            initial = initial_offsets(self.run, len(offsets.end)) if batch_id == 0 else ()
+            batch = Batch(batch_id, offsets, last is None, ranges_of(offsets, initial))
             listeners = self.attending.of(batch)
             for listener in listeners:
                 listener.begin(batch)
@@ -155,7 +143,8 @@ class EpochRunner:
             if not completed.written:
                 for listener in listeners:
                     listener.stands(batch)
-                self._standing_epochs.go_on(batch_id, completed.engine, frame)
+                with in_our_words(lambda: STANDS):
+                    self._standing_epochs.go_on(batch_id, completed.engine, frame)
             refused = rows_by_participant(prepared).get(DEAD_LETTERS, 0)
             if refused:
                 self.run.emit(events.RowsDeadLettered(*self.run.about(batch_id), refused))
@@ -218,7 +207,9 @@ def _refuse_other_plan(run: Run, batch_id: int, offsets: SourceOffsets) -> None:
         EpochAborted: the two differ.
     """
     planned = run.live.end_offsets()
-    ends = {end for end in offsets.end if end is not None}
+    # Of a stream that the query reads twice Spark keeps one end: that of its last line.
+    last = {one.same_as: end for one, end in zip(run.sources, offsets.end, strict=False)}
+    ends = {end for end in last.values() if end is not None}
     if planned is not None and set(map(offset_log.canonical, planned)) != ends:
         raise EpochAborted(
             f"Micro-batch {batch_id} was planned up to {', '.join(sorted(planned))}, and "
@@ -402,50 +393,16 @@ def how_it_ended(error: BaseException | None, failure: str | None) -> tuple[str,
     return (type(error).__name__, disposition, str(error))
 
 
-# ---- errors of a batch ---------------------------------------------------------------------------
-
-OF_ROWS = (RowsRefused, CodeFailed, UnknownFailure)
+STANDS = "The epoch stands in the sinks, and was to be computed once more for Spark's state alone."
 SHOWN_MAX = 8
 
 
-@contextmanager
-def input_named(offsets: SourceOffsets) -> Iterator[None]:
-    """Adds to an error about rows which records the epoch reads, for the same rows will meet it
-    again; and lets no error through but those of exactum.
-
-    Raises:
-        ExactumError: as it was raised within, where it is about rows with more to say; or what is
-            made of an error of Spark or of another library.
-        Exception: Spark has cancelled what was done within.
-    """
-    try:
-        yield
-    except Exception as error:
-        if was_cancelled(error):  # Spark knows its stop by such words
-            raise
-        ours = error if isinstance(error, ExactumError) else thrown(error) or _unknown(error)
-        text = input_of(offsets) if isinstance(ours, OF_ROWS) else ""
-        if ours is error and not text:
-            raise
-        # "from None": Spark shows the printed traceback, and the same message twice would bury the
-        # end of it.
-        raise ours.followed_by(f" {text}".rstrip()) from None
-
-
-def _unknown(error: Exception) -> EpochAborted:
-    if not isinstance(error, JvmError | PySparkException):
-        return unknown(f"{type(error).__name__}: {error} (at {place_of(error)})", error)
-    cause = str(error).rpartition("\nCaused by: ")[2]
-    return unknown(reason_of(RuntimeError(cause)), error)
-
-
-def input_of(offsets: SourceOffsets) -> str:
+def input_of(ranges: Sequence[SourceRange]) -> str:
     """Which records of Kafka's partitions these are, half-open; empty where no source says so."""
     found: list[str] = []
-    for place, end in enumerate(offsets.end):
-        before = from_json(offsets.start[place]) if place < len(offsets.start) else {}
-        for partition, last in sorted(from_json(end).items()):
-            first = before.get(partition)
+    for own in ranges:
+        for partition, last in sorted(own.ends.items()):
+            first = own.begins.get(partition)
             if first is None:
                 found.append(f"{name_of(partition)} before {last}")
             elif first < last:

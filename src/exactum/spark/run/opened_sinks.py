@@ -34,7 +34,7 @@ from exactum.spark.query import Batch
 from exactum.spark.run.refusals import refuse_shared_targets
 from exactum.spark.write.dead_letter import DeadLetterPlan, Rejections
 from exactum.spark.write.view import SideBySide, View, read_once, refuse_other_columns, views
-from exactum.spark.write.write_job import Jobs, WriteJob, compute
+from exactum.spark.write.write_job import Jobs, WriteJob, drain
 from exactum.spark.write.write_task import Fingerprint, WriteTask, abort, prepare
 
 Columns = tuple[tuple[str, str], ...]
@@ -251,7 +251,7 @@ class EpochWrite:
         else:
             with self._reading_once(frame), read_once(frame) as kept:
                 if batch is not None:
-                    compute(kept)
+                    drain(kept)
                 written = [
                     job.write.run(job.frame(kept, order.batch_id), order) for job in self._jobs
                 ]

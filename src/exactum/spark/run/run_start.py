@@ -4,7 +4,6 @@ its settings and its sinks with those of the run before, and puts its own on rec
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.query import ENDING_TRIGGERS, Batch, EpochListener, Run
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.source.bounds import stops_of
+from exactum.spark.source.options import Subscription
 
 logger = logging.getLogger("exactum")
 
@@ -149,16 +149,11 @@ def interval_ms(trigger: str) -> int:
 def inputs_of(run: Run) -> dict[str, str]:
     """What the query reads of Kafka, as it was asked for, and from which brokers."""
     found: dict[str, str] = {}
-    for source in run.sources:
+    for source in filter(lambda one: one.is_kafka, run.sources):
         servers = source.option("kafka.bootstrap.servers") or ""
-        pattern, assigned = source.option("subscribePattern"), source.option("assign")
-        if assigned is not None:
-            topics = list(json.loads(assigned))
-        elif pattern is not None:
-            topics = [pattern]
-        else:
-            topics = (source.option("subscribe") or "").split(",")
-        found |= {topic.strip(): servers for topic in topics if topic and source.is_kafka}
+        chosen = Subscription.of(source.options)
+        topics = chosen.named() if chosen.pattern is None else [chosen.pattern]
+        found |= dict.fromkeys(topics, servers)
     return found
 
 

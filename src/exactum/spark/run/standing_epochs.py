@@ -124,7 +124,7 @@ class StandingEpochs(EpochListener):
 
         Raises:
             CheckpointRefused: the result is another one, so state and output would disagree.
-            Exception: as ``write_job.drain``.
+            Exception: Spark's, where it cannot be computed.
         """
         why = self._why_not(recorded)
         if not why:

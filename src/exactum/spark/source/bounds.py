@@ -1,15 +1,14 @@
-"""Where the sources of a run begin, in it and in each of its batches, and where it ends."""
+"""Where the sources of a run begin, and where it ends."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from exactum.checkpoint.offset_log import SOURCES, Offsets, ReadText, from_json, source_offsets
-from exactum.protocol.model import Completed, SourceOffsets
-from exactum.spark.live import RunningSource, noted_offsets
+from exactum.checkpoint.offset_log import SOURCES, Offsets, source_offsets
+from exactum.protocol.model import Completed
+from exactum.spark.live import RunningSource, noted_offsets, ranges_of
 from exactum.spark.open_queries import Stoppable
 from exactum.spark.query import Batch, EpochListener, Run
 from exactum.spark.source.options import SourceOptions
@@ -20,44 +19,19 @@ WAITING = "Waiting"
 """How Spark's words begin for what a query does that has asked for offsets, and found none."""
 
 
-@dataclass(frozen=True)
-class SourceRange:
-    """What a micro-batch that Spark has planned reads of one source."""
-
-    begins: Offsets
-    ends: Offsets
-
-    @staticmethod
-    def of(offsets: SourceOffsets, index: int) -> SourceRange:
-        """Of the source with this place in the offset log."""
-        begins, ends = (
-            from_json(lines[index] if index < len(lines) else None)
-            for lines in (offsets.start, offsets.end)
-        )
-        return SourceRange(begins, ends)
-
-    def rest(self) -> SourceRange:
-        """What is to be read after it."""
-        return SourceRange(self.ends, self.ends)
-
-
 def kafka_sources_of(run: Run) -> list[RunningSource]:
     """Kafka's, each stream once."""
     return [s for s in run.sources if s.is_kafka and s.same_as == s.index]
 
 
-def all_initial_offsets(read: ReadText, sources: int) -> list[Offsets]:
-    """Those of so many sources, in the order of the offset log's lines, without asking Spark; empty
-    for one that is not Kafka's, or that has no folder of its own.
+def initial_offsets(run: Run, lines: int) -> list[Offsets]:
+    """Where the query's first batch begins to read its sources, in the order of the offset log's
+    ``lines``; empty where that is not on record. A stream that is read twice has two lines, and one
+    folder. Where nobody tells the sources, each line is taken for a stream of its own.
     """
-    return [noted_offsets(read, f"{SOURCES}/{number}/0") for number in range(sources)]
-
-
-def begin_of(source: RunningSource, batch: Batch, read: ReadText) -> Offsets:
-    """Where a batch begins to read the source; empty where that is not on record."""
-    if source.index < len(batch.offsets.start):
-        return from_json(batch.offsets.start[source.index])
-    return source.initial_offsets(read) if batch.batch_id == 0 else {}
+    folders = [source.metadata if source.is_kafka else None for source in run.sources]
+    folders = folders or [f"{SOURCES}/{line}" for line in range(lines)]
+    return [{} if folder is None else noted_offsets(run.read, f"{folder}/0") for folder in folders]
 
 
 def stops_of(run: Run) -> list[Offsets]:
@@ -84,9 +58,8 @@ class Bounds(EpochListener):
 
     def done(self, batch: Batch, completed: Completed) -> None:
         """See the base class. Spark forgets a topic that is gone; it was read as far as it was."""
-        run = self._run
-        before = self._came or [begin_of(source, batch, run.read) for source in run.sources]
-        now = [from_json(text) for text in batch.offsets.end]
+        before = self._came or [own.begins for own in batch.ranges]
+        now = [own.ends for own in batch.ranges]
         self._came = [{**a, **b} for a, b in zip(before, now, strict=True)]
 
     def tend(self) -> None:
@@ -108,6 +81,6 @@ class Bounds(EpochListener):
     def _begins(self) -> list[Offsets]:
         run = self._run
         if run.first_batch_id == 0:
-            return all_initial_offsets(run.read, len(self._stops))
-        ends = source_offsets(run.read, run.first_batch_id - 1, run.checkpoint).end
-        return [from_json(text) for text in ends]
+            return initial_offsets(run, len(self._stops))
+        last = source_offsets(run.read, run.first_batch_id - 1, run.checkpoint)
+        return [own.ends for own in ranges_of(last)]

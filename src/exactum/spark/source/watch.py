@@ -22,9 +22,9 @@ from exactum.kafka.connection_settings import librdkafka_settings
 from exactum.kafka.requests import OF_A_READER, BrokerRequests, Holder
 from exactum.kafka.transaction import Partition
 from exactum.protocol.model import Completed
-from exactum.spark.live import RunningSource
+from exactum.spark.live import RunningSource, SourceRange, ranges_of
 from exactum.spark.query import Batch, EpochListener, Run
-from exactum.spark.source.bounds import SourceRange, begin_of, kafka_sources_of
+from exactum.spark.source.bounds import kafka_sources_of
 from exactum.spark.source.groups import GroupOffsets
 from exactum.spark.source.lag import Stall, TopicLag, TopicState
 from exactum.spark.source.options import ISOLATION, SourceOptions
@@ -141,7 +141,7 @@ class TopicWatch(EpochListener):
         if last < 0 or run.read(f"{OFFSETS}/{last + 1}") is not None:
             return
         offsets = source_offsets(run.read, last, run.checkpoint)
-        planned = tuple(SourceRange.of(offsets, s.source.index).rest() for s in self._watched)
+        planned = tuple(own.rest() for own in self._own(ranges_of(offsets)))
         for source, own in zip(self._watched, planned, strict=True):
             source.refuse_others(own)
         self._at_work, self._asked_s = False, time.monotonic()
@@ -156,12 +156,12 @@ class TopicWatch(EpochListener):
         self._at_work = True
         if self._trouble is not None:
             raise self._trouble
-        planned = tuple(SourceRange.of(batch.offsets, s.source.index) for s in self._watched)
+        planned = self._own(batch.ranges)
         if batch.first:
             self._asked_s = time.monotonic()
             self.groups.begin(self._ends(planned))
-            for source in self._watched:  # it begins where the last complete one ended
-                source.lag.position = begin_of(source.source, batch, self._run.read) or None
+            for source, own in zip(self._watched, planned, strict=True):
+                source.lag.position = own.begins or None  # where the last complete one ended
         self._batch_id, self._planned = batch.batch_id, planned
 
     def writing(self, batch: Batch) -> None:
@@ -210,6 +210,11 @@ class TopicWatch(EpochListener):
         """A check that is under way ends with its client."""
         self._closed = True
         self.groups.close()
+
+    def _own(self, ranges: Sequence[SourceRange]) -> tuple[SourceRange, ...]:
+        """Those of what is watched; an empty one where Spark has logged fewer sources."""
+        known = dict(enumerate(ranges))
+        return tuple(known.get(one.source.index, SourceRange()) for one in self._watched)
 
     def _ends(self, planned: Sequence[SourceRange]) -> Mapping[int, Offsets]:
         """Where each source ends, by its index."""

@@ -13,9 +13,8 @@ from exactum.checkpoint.offset_log import name_of
 from exactum.checkpoint.query_record import KnownTopic, QueryRecord, RecordFile
 from exactum.errors import CheckpointRefused
 from exactum.kafka.requests import EARLIEST, LATEST, BrokerRequests, TopicSeen
-from exactum.spark.live import RunningSource
+from exactum.spark.live import RunningSource, SourceRange
 from exactum.spark.query import Run
-from exactum.spark.source.bounds import SourceRange
 from exactum.spark.source.lag import SourceLag, StallTracker, TopicState
 from exactum.spark.source.options import SourceOptions
 

@@ -13,7 +13,6 @@ import importlib
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -36,22 +35,8 @@ first call to the JVM (``NumpyScalarConverter``): it brings pandas, where that i
 """
 
 
-class Touch:
-    """What a warming task does with Arrow batches: import what a write task imports, and return
-    nothing.
-    """
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        from exactum.kafka import writer  # noqa: F401  (its import is the purpose)
-        from exactum.spark.write.write_task import record_batch
-
-        for _ in batches:
-            pass
-        yield record_batch([])
-
-
 class TouchArrays:
-    """The same with arrays of bytes."""
+    """What a warming task does: import what a write task imports, and return nothing."""
 
     def __call__(self, partition: int, arrays: Iterator[bytes]) -> Iterator[bytes]:
         from exactum.kafka import writer  # noqa: F401  (its import is the purpose)

@@ -28,7 +28,7 @@ from exactum.spark.jvm import java_class
 from exactum.spark.jvm.frames import unheard_session
 from exactum.spark.startup import warm_up
 from exactum.spark.supervised import process
-from exactum.spark.write import write_job
+from exactum.spark.write.write_job import FingerprintTask, WriteJob
 
 logger = logging.getLogger("exactum")
 
@@ -73,6 +73,7 @@ def _keep_warm(supervised: process.SupervisedProcess) -> None:
     try:
         source = supervised.source
         with hidden_session(SparkSession.active()) as session:
+            warm_up.touch_workers(session)
             play(session, source, supervised.turn)
         supervised.report("warm", read=[source[how] for how in SUBSCRIPTIONS if how in source])
         while not supervised.turn.wait(KEEP_WARM_EVERY_S):
@@ -107,7 +108,7 @@ def play(session: SparkSession, source: Mapping[str, str], over: threading.Event
     enough = threading.Event()
 
     def batch(rows: DataFrame, batch_id: int) -> None:
-        write_job.map_in_arrow(rows, warm_up.Touch()).collect()
+        WriteJob(FingerprintTask()).fingerprint(rows)
         if batch_id + 1 >= BATCHES or over.is_set():
             enough.set()
 

@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exactum.errors import RowsRefused
-from exactum.protocol.sink import (
-    DEAD_LETTERS,
-    Rejection,
-    TaskName,
-    WriteOrder,
-    Writer,
-    WriterFactory,
-)
+from exactum.protocol.sink import Rejection, TaskName, WriteOrder, Writer, WriterFactory
 
 HEADER_PREFIX = "exactum."
 """Where dead letters go to Kafka, what is a column elsewhere is a header ``exactum.<column>``,
@@ -51,16 +44,7 @@ class Rejections:
         Raises:
             RowsRefused: there are no dead letters, or they refuse it too.
         """
-        whose = ""
-        if self._plan is not None:
-            if self._writer is None:
-                self._writer = self._plan.writers.open(self._order, self._task)
-                writers.append(self._writer)
-            again = self._writer.write(dead_letters(rejection, sink, self._plan.columns))
-            if again is None or not again.reasons:
-                return
-            rejection, whose = again, f" which {sink} refused"
-        elif sink != DEAD_LETTERS:
+        if self._plan is None:
             raise RowsRefused(
                 "ROWS_REFUSED",
                 f"{sink} can never take {_count(rejection)} of epoch {self._order.batch_id}: "
@@ -68,12 +52,17 @@ class Rejections:
                 "query, change the table, or give dead_letters= to exactly_once() so that such "
                 "rows are put aside.",
             )
-        raise RowsRefused(
-            "DEAD_LETTERS_REFUSED",
-            f"The dead letters can never take {_count(rejection)}{whose} in epoch "
-            f"{self._order.batch_id}: {_first(rejection)} Nothing of the epoch is visible. Let the "
-            "dead letters' target take larger rows: of a topic, raise max.message.bytes.",
-        )
+        if self._writer is None:
+            self._writer = self._plan.writers.open(self._order, self._task)
+            writers.append(self._writer)
+        again = self._writer.write(dead_letters(rejection, sink, self._plan.columns))
+        if again is not None and again.reasons:
+            raise RowsRefused(
+                "DEAD_LETTERS_REFUSED",
+                f"The dead letters can never take {_count(again)} which {sink} refused in epoch "
+                f"{self._order.batch_id}: {_first(again)} Nothing of the epoch is visible. Let the "
+                "dead letters' target take larger rows: of a topic, raise max.message.bytes.",
+            )
 
 
 RULES_SHOWN_MAX = 3

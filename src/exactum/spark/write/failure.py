@@ -142,10 +142,10 @@ def unknown(what: str, error: BaseException) -> errors.EpochAborted:
     what = what.rstrip(".")
     names = [kind.__name__ for kind in type(error).__mro__] + _NAMES.findall(str(error))
     if any(map(_PASSING.search, names)):
-        return errors.EpochAborted(f"{what}. The attempt is void; start the query again.")
+        return errors.EpochAborted(f"{what}. The attempt is void; start it again.")
     return errors.UnknownFailure(
-        f"{what}. The attempt is void. If it comes again at the same batch, correct the rows, or "
-        "the code that cannot take them."
+        f"{what}. The attempt is void. If it comes again with the same rows, correct them, or the "
+        "code that cannot take them."
     )
 
 

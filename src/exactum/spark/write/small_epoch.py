@@ -13,8 +13,6 @@ from collections.abc import Sequence, Set
 
 from pyspark.sql import DataFrame, SparkSession
 
-from exactum.checkpoint.offset_log import Offsets, from_json
-from exactum.protocol.model import SourceOffsets
 from exactum.spark.jvm.frames import (
     BRIEF_TASKS_MAX,
     PYTHON_FUNCTION,
@@ -166,26 +164,6 @@ def slots_of(session: SparkSession) -> int:
     has set ``spark.default.parallelism``.
     """
     return int(session.sparkContext.defaultParallelism)
-
-
-def partition_sizes(offsets: SourceOffsets, began: Sequence[Offsets] = ()) -> list[int] | None:
-    """How many offsets each Kafka partition advances in the batch, those alone that advance. None
-    where that is not known: a source is not Kafka, the batch before is not on record.
-
-    ``began`` is where the sources began, for a query's first batch. A partition that came later is
-    read from its first record, which is not the one at 0 where losses are accepted.
-    """
-    begins = began or [from_json(text) for text in offsets.start]
-    if len(begins) != len(offsets.end):
-        return None
-    sizes = []
-    for before, last in zip(begins, offsets.end, strict=True):
-        after = from_json(last)
-        if not before or not after:
-            return None
-        counts = (end - before.get(partition, 0) for partition, end in after.items())
-        sizes += [count for count in counts if count > 0]
-    return sizes
 
 
 def other_nodes(plan: Sequence[str], nodes: Set[str]) -> list[str]:

@@ -14,20 +14,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from exactum.errors import EpochAborted, ExactumError
+from exactum.errors import CodeFailed, EpochAborted, ExactumError, RowsRefused, UnknownFailure
 from exactum.protocol.model import PreparedTransaction
 from exactum.protocol.sink import WriteOrder
 from exactum.spark.jvm import frames
 from exactum.spark.jvm.batch_reads import reads_of
 from exactum.spark.jvm.frames import Tasks
-from exactum.spark.jvm.java_class import JvmError
+from exactum.spark.jvm.java_class import JvmError, reason_of
 from exactum.spark.jvm.packed import PackedBatches, PackedJob
 from exactum.spark.query import Batch, Run
 from exactum.spark.settings import is_on
-from exactum.spark.write.failure import carried_by, is_of_task
+from exactum.spark.write.failure import is_of_task, place_of, thrown, unknown
 from exactum.spark.write.packed_records import Layout, UnpackedTask
 from exactum.spark.write.small_epoch import SmallEpochs
 from exactum.spark.write.view import read_once
@@ -52,9 +53,10 @@ AS_PLANNED = Tasks()
 # The last words are for Spark, which knows an interruption on query.stop() by them. Spark looks for
 # them with a regular expression that overflows the stack on a text as long as its own error's.
 CANCELLED = (
-    "Spark cancelled the write job of this epoch, because the query was stopped or the job was "
-    "killed. Nothing of it is visible; the next start writes it. (py4j.protocol.Py4JJavaError: An "
-    "error occurred while calling collect: java.lang.InterruptedException)"
+    "Spark cancelled the job of this epoch, because the query was stopped or the job was killed. "
+    "Unless it was decided before, nothing of it is visible; the next start goes on with it. "
+    "(py4j.protocol.Py4JJavaError: An error occurred while calling collect: "
+    "java.lang.InterruptedException)"
 )
 _CANCELLATIONS = re.compile(
     r"(?:\A|\n: |\nCaused by: )(?:\(?[\w.$]+(?:\)|:) )*"
@@ -96,38 +98,29 @@ class WriteJob:
     def reading_once(self, frame: DataFrame) -> Iterator[bool]:
         """While it lasts, a batch that ``frame``, made by code of the user's, reads several times
         is kept: computed again it could be another one. Yields whether others keep rows of it.
-        Raises as ``run``.
+        Raises Spark's errors.
 
         Spark drops what a task has counted that fails: bad records, event times. Its next try, or
         the next job, finds the rows that it has kept, and counts nothing (DAGScheduler.scala,
         updateAccumulators).
         """
-        with errors_of_jobs():
-            reads = reads_of(frame)
+        reads = reads_of(frame)
         with ExitStack() as kept:
             for repeated in reads.repeated:
-                compute(kept.enter_context(read_once(repeated)))
+                drain(kept.enter_context(read_once(repeated)))
             yield reads.is_kept
 
     def run(self, frame: DataFrame, order: WriteOrder, batch: Batch | None = None) -> Written:
         """Write the frame into every sink on behalf of ``order``; ``batch`` where this job alone
-        reads the batch, from its source.
-
-        Raises:
-            EpochAborted: Spark cancelled the job; or a task failed with an error that is not one of
-                exactum's.
-            ExactumError: the error that a task raised, as it raised it.
-            Exception: Spark's error, where the job failed outside of our code.
+        reads the batch, from its source. Raises Spark's errors.
         """
-        with errors_of_jobs():
-            texts = self._texts(frame, order, batch)
+        texts = self._texts(frame, order, batch)
         prepared = [one for text in texts for one in prepared_of(text)]
         return Written(prepared, whole(texts) if self.task.hashed else None)
 
     def fingerprint(self, frame: DataFrame) -> Fingerprint:
-        """Of the rows of the frame, by a ``FingerprintTask``. Raises as ``drain``."""
-        with _errors_of_drains():
-            return whole(self._texts(frame, None))
+        """Of the rows of the frame, by a ``FingerprintTask``. Raises Spark's errors."""
+        return whole(self._texts(frame, None))
 
     def _texts(
         self, frame: DataFrame, order: WriteOrder | None, batch: Batch | None = None
@@ -206,66 +199,55 @@ class PackedWriteJob(WriteJob):
         return not large and is_on(self._session, PACKED_SETTING) and self._batches.are_there()
 
 
-def map_in_arrow(frame: DataFrame, task: frames.Task) -> DataFrame:
-    """The frame of what ``task`` has prepared for each partition of ``frame``."""
-    return frames.applied(frame, frames.call(frame.columns, task, PREPARED_SCHEMA))
-
-
 def whole(texts: list[str]) -> Fingerprint:
     """The fingerprint of all that tasks have read who returned these."""
     return sum(map(fingerprint_of, texts), Fingerprint())
 
 
 def drain(frame: DataFrame) -> None:
-    """Compute the frame and throw it away, so that Spark's state stores advance past an epoch that
-    stands.
+    """Compute the frame and throw it away: so that Spark's state stores advance past an epoch that
+    stands; or of one that Spark is to keep, before there is a task that can fail behind it. Raises
+    Spark's errors.
+    """
+    frame.write.format("noop").mode("overwrite").save()
+
+
+# ---- errors of jobs ------------------------------------------------------------------------------
+
+OF_ROWS = (RowsRefused, CodeFailed, UnknownFailure)
+
+
+@contextmanager
+def in_our_words(of_rows: Callable[[], str] = str) -> Iterator[None]:
+    """Lets no error through but those of exactum, whoever raised it within: Spark, another library,
+    or code of the user's. ``of_rows`` gives what is said with an error about rows.
 
     Raises:
-        ExactumError: the error that a task raised, where it is one of exactum's.
-        Exception: Spark's error else; also where Spark cancelled the job, of an epoch that stands
-            all the same.
+        EpochAborted: Spark cancelled what was done within, in words by which it knows its own stop;
+            or something failed that may pass, or that nobody knows.
+        ExactumError: as it was raised within, there or in a task.
     """
-    with _errors_of_drains():
-        frame.write.format("noop").mode("overwrite").save()
-
-
-def compute(kept: DataFrame) -> None:
-    """Compute what Spark is to keep, before there is a task that can fail behind it. Raises as
-    ``WriteJob.run``.
-    """
-    with errors_of_jobs():
-        drain(kept)
-
-
-@contextmanager
-def errors_of_jobs() -> Iterator[None]:
-    """Raises what jobs of an epoch fail with as ``WriteJob.run`` says."""
-    with _errors_of_drains():
-        try:
-            yield
-        except Exception as error:
-            if was_cancelled(error):
-                raise EpochAborted(CANCELLED) from None
-            raise
-
-
-@contextmanager
-def _errors_of_drains() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        carried = None if was_cancelled(error) else carried_by(error)
-        if carried is None:
+        ours = error if isinstance(error, ExactumError) else _ours(error)
+        text = of_rows() if isinstance(ours, OF_ROWS) else ""
+        if ours is error and not text:
             raise
-        # "from None": py4j passes the printed traceback on to the user, and Spark's own would come
-        # first.
-        raise carried from None
+        # "from None": Spark shows the printed traceback, and py4j passes it on. The same message
+        # twice would bury the end of it.
+        raise ours.followed_by(f" {text}".rstrip()) from None
 
 
-def was_cancelled(error: BaseException) -> bool:
-    """True when Spark ended the job from outside: ``query.stop()``, or somebody killed it. An error
-    of ours, or of a task, is none, whatever a row in its text says.
-    """
+def _ours(error: Exception) -> ExactumError:
     text = str(error)
-    is_other = isinstance(error, ExactumError) or is_of_task(text)
-    return not is_other and _CANCELLATIONS.search(text) is not None
+    # What a task raised is told as that, whatever a row in its text says.
+    if not is_of_task(text) and _CANCELLATIONS.search(text) is not None:
+        return EpochAborted(CANCELLED)
+    of_task = thrown(error)
+    if of_task is not None:
+        return of_task
+    if isinstance(error, JvmError | PySparkException):
+        cause = text.rpartition("\nCaused by: ")[2]
+        return unknown(reason_of(RuntimeError(cause)), error)
+    return unknown(f"{type(error).__name__}: {text} (at {place_of(error)})", error)

@@ -18,7 +18,15 @@ from typing import Any
 
 from exactum.errors import InvariantBroken
 from exactum.protocol.model import PreparedTransaction
-from exactum.protocol.sink import Guarantee, QueryRun, TaskName, WriteOrder, Writer, WriterFactory
+from exactum.protocol.sink import (
+    DEAD_LETTERS,
+    Guarantee,
+    QueryRun,
+    TaskName,
+    WriteOrder,
+    Writer,
+    WriterFactory,
+)
 from exactum.spark.write.dead_letter import DeadLetterPlan, Rejections
 from exactum.spark.write.failure import TaskFailed
 from exactum.spark.write.prefetch import prefetched
@@ -93,6 +101,7 @@ class WriteTask:
                             writers.append(of_sink[number])
                         rejection = of_sink[number].write(rows)
                         if rejection is not None and rejection.reasons:
+                            code = f"sink {DEAD_LETTERS!r}"
                             refused.take(rejection, name, writers)
                     code = None
             code = "a sink"
