@@ -373,10 +373,6 @@ class TwoPhaseInspector(Inspector):
         # The guarantee is what the participant warns by, and nothing else here.
         self._participant = TwoPhaseParticipant(template, run, scope)
 
-    @property
-    def name(self) -> str:
-        return self._scope.participant
-
     def list_open(self) -> Sequence[TransactionView]:
         return [
             _view(self._scope, s.identity, TransactionState.OPEN, (s.payload,))
@@ -402,9 +398,6 @@ class TwoPhaseInspector(Inspector):
 
     def participant(self) -> TwoPhaseParticipant:
         return self._participant
-
-    def close(self) -> None:
-        self._participant.close()
 
 
 def _view(

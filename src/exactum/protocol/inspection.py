@@ -4,6 +4,7 @@ table is made, nothing is tried out.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -148,13 +149,15 @@ class TransactionView:
         return replace(self, batch_id=batch_id, attempt=attempt, rows=prepared.rows)
 
 
-class Inspector(Protocol):
-    """One sink of one query, for an operator. Used by one thread."""
+class Inspector(ABC):
+    """One sink of one query, for an operator; each inherits this. Used by one thread."""
 
     @property
     def name(self) -> str:
         """Its participant's."""
+        return self.participant().name
 
+    @abstractmethod
     def list_open(self) -> Sequence[TransactionView]:
         """What is open or prepared under this query's and this participant's name, of any
         incarnation.
@@ -164,6 +167,7 @@ class Inspector(Protocol):
             SettingRefused: the user may not ask.
         """
 
+    @abstractmethod
     def describe(self, prepared: Sequence[PreparedTransaction]) -> Sequence[TransactionView]:
         """Where each of these stands now, in the same order, with details. They are all that one
         record names of this participant, or some of them.
@@ -172,11 +176,13 @@ class Inspector(Protocol):
             Unavailable, SettingRefused: as ``list_open``.
         """
 
+    @abstractmethod
     def participant(self) -> Participant:
         """What commits and aborts them, made without the checks of a start. Closed with this."""
 
     def close(self) -> None:
         """Let go of connections. Leaves every open transaction as it is."""
+        self.participant().close()
 
     def refuse_other(self, trace: Mapping[str, str]) -> None:
         """Another target knows nothing of them, which reads as 'none is open'. ``trace``: as in

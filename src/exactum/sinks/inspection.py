@@ -37,10 +37,6 @@ class StagedInspector(Inspector):
         self._participant = StagedParticipant(target)
         self._evidence_of = evidence_of
 
-    @property
-    def name(self) -> str:
-        return self.staging.scope.participant
-
     def list_open(self) -> Sequence[TransactionView]:
         return [self._waiting(name, files) for name, files in self._open().items()]
 
@@ -66,9 +62,6 @@ class StagedInspector(Inspector):
 
     def participant(self) -> StagedParticipant:
         return self._participant
-
-    def close(self) -> None:
-        self._participant.close()
 
     def _open(self) -> Mapping[StagedName, Sequence[Entry]]:
         """Of batches that are not visible yet, or not any more; others are kept for a while."""
