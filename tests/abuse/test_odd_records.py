@@ -171,7 +171,7 @@ JSON_OF_ANY = exactum.Function(lambda data: None, "bigint")
         pytest.param(
             lambda s: exactum.decode(s.where("offset > 0"), JSON_OF_ANY), True, FIRST, id="decoded"
         ),
-        pytest.param(lambda s: s.select("key"), False, "odd-records-0 before", id="Spark's rows"),
+        pytest.param(lambda s: s.select("key"), False, "odd-records-0 from 0", id="Spark's rows"),
     ],
 )  # fmt: skip
 def test_a_timestamp_that_spark_cannot_hold_is_refused_by_its_place(
