@@ -17,7 +17,6 @@ import base64
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -141,9 +140,12 @@ class BrokerRequests(LogRequests):
         """
         check_settings(settings, where)
         admin_settings(settings, where)
-        connecting = partial(connect, settings, where, patience.connect_ms, patience.answer_ms)
+        times = patience.connect_ms, patience.answer_ms
         servers = settings.get("bootstrap.servers", "")
-        super().__init__(Router(connecting, servers, where, patience.deadline_ms))
+        router = Router(
+            lambda: connect(settings, where, *times), servers, where, patience.deadline_ms
+        )
+        super().__init__(router)
 
     def close(self) -> None:
         """Idempotent. Who waits for an answer hears that the connections are closed."""

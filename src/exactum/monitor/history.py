@@ -3,9 +3,9 @@
     <checkpoint>/exactum/history/<began_ms>-<writer>.jsonl   facts, a line each
 
 Each writer has files of its own, so a driver, its successor, a supervisor and a command never write
-to one.
-A file that is full is followed by a new one, and the oldest go. Nothing is fsynced and nothing is
-decided by it: what a crash or a full disk takes is missing from a picture, and from nothing else.
+to one. A file that is full is followed by a new one, and the oldest go. Nothing is fsynced and
+nothing is decided by it: what a crash or a full disk takes is missing from a picture, and from
+nothing else.
 
 Objects cannot be appended to: in an object store a file is put anew with what came since, every few
 seconds, so files are smaller there.
