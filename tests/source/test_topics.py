@@ -98,13 +98,8 @@ def test_topic_made_anew_while_the_query_is_quiet(
     assert ended.error == "CheckpointRefused"
 
 
-def test_no_batch_is_written_that_was_not_compared(
-    stream: Any, topics: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A start whose topics cannot be looked at is refused, to be tried again."""
-    name = topics.topic("unseen", partitions=2)
-    topics.give(name, 5)
-    frame = stream.read(name)
+def plan_without_writing(stream: Any, frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that Spark plans its next batch for, and whose topics cannot be looked at."""
 
     def away(*_: Any) -> Any:
         raise Unavailable("no answer")
@@ -112,6 +107,16 @@ def test_no_batch_is_written_that_was_not_compared(
     with monkeypatch.context() as patch:
         patch.setattr(Subscription, "seen", away)
         check_query_error(stream.run(frame), Unavailable, "no answer")
+
+
+def test_no_batch_is_written_that_was_not_compared(
+    stream: Any, topics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start whose topics cannot be looked at is refused, to be tried again."""
+    name = topics.topic("unseen", partitions=2)
+    topics.give(name, 5)
+    frame = stream.read(name)
+    plan_without_writing(stream, frame, monkeypatch)
     assert stream.rows() == []
     assert stream.run(frame) is None
     assert len(stream.rows()) == 10
@@ -147,13 +152,7 @@ def test_retention_passed_the_first_offset(
     name = topics.topic("first", partitions=1)
     topics.give(name, 5, partitions=1)
     frame = stream.read(name)
-
-    def away(*_: Any) -> Any:
-        raise Unavailable("no answer")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Subscription, "seen", away)
-        check_query_error(stream.run(frame), Unavailable, "no answer")
+    plan_without_writing(stream, frame, monkeypatch)
     topics.delete_before(name, 0, 3)
     error = stream.run(frame)
     check_query_error(error, CheckpointRefused, "RECORDS_LOST", f"{name}-0", 3, 0)
