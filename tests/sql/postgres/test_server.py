@@ -83,7 +83,8 @@ def test_a_server_that_forgets_commits() -> None:
 
 IN_COPY = (
     "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'exactum commit%' "
-    "AND state = 'active' AND wait_event = 'ClientRead' AND query LIKE 'COPY%'"
+    "AND datname = current_database() AND state = 'active' AND wait_event = 'ClientRead' "
+    "AND query LIKE 'COPY%'"
 )
 TCP_REPAIR = 19
 """Of Linux; a socket that is closed in this state tells the other side nothing."""
