@@ -15,7 +15,7 @@ from exactum.kafka import readback, topic_reader
 from exactum.kafka.readback import committed_records
 from exactum.kafka.requests import BrokerRequests, TopicSeen
 from exactum.kafka.topic_reader import TopicReader
-from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.waiting import WAIT_MAX_S
 
 
@@ -65,6 +65,8 @@ def test_what_is_committed_and_nothing_else(
     """
     name, chance = broker.topic("seen", partitions=1), random.Random(5)
     producers = [broker.initialised(f"{name}-{number}") for number in range(3)]
+    kinds = ("none", "zstd")
+    plain = {kind: producer_to(broker.servers, {"compression.type": kind}) for kind in kinds}
     begun = set[int]()
     for number in range(70):
         one = chance.randrange(3)
@@ -78,9 +80,9 @@ def test_what_is_committed_and_nothing_else(
             getattr(producers[one], end)(WAIT_MAX_S)
             begun.discard(one)
         if chance.random() < 0.2:
-            broker.produce(
-                name, f"plain-{number}", compression_type=chance.choice(["none", "zstd"])
-            )
+            chosen = plain[chance.choice(kinds)]
+            chosen.produce(name, f"plain-{number}")
+            assert chosen.flush(WAIT_MAX_S) == 0
     for one in begun:
         producers[one].abort_transaction(WAIT_MAX_S)
     expected = [(record.offset, record.value) for record in broker.read(name)]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from exactum import events
-from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.source.columnar_ways import LAZY, PACKED, WAYS, notes_of, written
 from tests.kit.source.columnar_ways import run as into_parquet
 from tests.kit.source.source_stream import Heard, transactions
@@ -27,9 +27,10 @@ BY_BOTH = pytest.mark.parametrize("way", [PACKED, LAZY])
 
 def give(broker: Broker, name: str, values: list[bytes], partitions: int) -> None:
     """To the partitions in turn."""
-    for partition in range(partitions):
-        own = values[partition::partitions]
-        broker.produce(name, *own, partition=partition, message_max_bytes=LARGE)
+    producer = producer_to(broker.servers, {"message.max.bytes": LARGE})
+    for place, value in enumerate(values):
+        producer.produce(name, value, partition=place % partitions)
+    assert producer.flush(WAIT_MAX_S) == 0
 
 
 @pytest.fixture

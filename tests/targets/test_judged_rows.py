@@ -15,9 +15,10 @@ import exactum
 from exactum import events
 from tests.decoding.test_policies import DyingLog
 from tests.kit.errors import text_of
-from tests.kit.kafka.broker import Broker
+from tests.kit.kafka.broker import Broker, producer_to
 from tests.kit.spark.ended import ended
 from tests.kit.sql.postgres_server import Database
+from tests.kit.waiting import WAIT_MAX_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.broker]
 
@@ -39,9 +40,11 @@ def test_letters_come_from_the_driver(
     columns = 'key bytea, value jsonb, topic text, partition int, "offset" bigint, '
     tables = [database.table(f"{columns}timestamp timestamptz") for _ in range(2)]
     source, dead = broker.topic("in", partitions=2), broker.topic("dead")
+    producer = producer_to(broker.servers)
     for n in range(RECORDS):
         value = BAD.get(n, json.dumps({"n": n}).encode())
-        broker.produce(source, value, key=bytes([n, 255]), partition=n % 2)
+        producer.produce(source, value, bytes([n, 255]), partition=n % 2)
+    assert producer.flush(WAIT_MAX_S) == 0
     seen: list[Any] = []
     exact = guarantee is exactum.exactly_once
     log = DyingLog(tmp_path / "checkpoint", batch_id=0)
