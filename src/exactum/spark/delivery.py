@@ -186,9 +186,10 @@ class Delivery:
     ) -> Query:
         """Start a streaming query that writes into these sinks.
 
-        Connects, checks everything that can be checked before the first row, and finishes what
-        earlier runs have decided; the first micro-batch waits for that. In a process that
-        ``exactum run --standby`` holds in reserve, it waits until the other process is gone.
+        Connects, and checks everything that can be checked before the first row. The first
+        micro-batch fences earlier runs and finishes what they have decided, before it writes: until
+        there is data, an earlier run is not fenced. In a process that ``exactum run --standby``
+        holds in reserve, ``start`` waits until the other process is gone.
 
         Args:
             writer: ``frame.writeStream`` with its trigger, its output mode and its options; without

@@ -1,5 +1,5 @@
-"""Starts a query: Spark plans it, and its first micro-batch waits until everything is checked, open
-and fenced.
+"""Starts a query: Spark plans it, and its first micro-batch waits until everything is checked and
+open. That one, before it writes, fences older runs and finishes what they have decided.
 
     arguments --> Spark's start --> planned --> run opened --> the first batch is let through
                                        |             |
