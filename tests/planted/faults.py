@@ -448,7 +448,7 @@ FAULTS = (
         "spark/run/standing_epochs.py",
         "        if self._has_ids or not is_exact or self._accepts_difference or not self.has_state():\n",
         "        if True:\n",
-        ("tests/spark/test_void_attempts.py",),
+        ("tests/spark/test_void_attempts.py", "tests/spark/test_connect.py"),
     ),
     Fault(
         "a savepoint takes along the state of an attempt that was never decided",

@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum import local
+from exactum.spark.settings import CHANGELOG, FORMAT, PROVIDER, ROCKSDB
 from tests.kit.waiting import WAIT_MAX_S, await_true
 from tests.smoke.cell import DYING, KEYS, ROWS
 
@@ -67,6 +68,9 @@ TYPED = (
     "IF(id % 5 = 0, NULL, array(CAST(id AS string), NULL)) AS tags",
     "IF(id % 4 = 0, NULL, CAST(CAST(id AS string) AS binary)) AS blob",
 )
+WITH_STATE = ("counted", "changing")
+IDS_OVER_CONNECT = {FORMAT: "2", PROVIDER: ROCKSDB, CHANGELOG: "true"}
+"""start() does not set them there."""
 ICEBERG_TABLE = "shop.rows"
 Spec = dict[str, Any]
 
@@ -88,6 +92,8 @@ def session(spec: Spec) -> SparkSession:
         spark.sparkContext.setLogLevel("ERROR")
         return spark
     builder = SparkSession.builder.remote("local[2]")
+    if spec["frame"] in WITH_STATE:
+        settings = {**IDS_OVER_CONNECT, **settings}
     settings["spark.jars"] = ",".join(map(str, local.spark_kafka_jars()))
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -112,7 +118,7 @@ def live(spark: SparkSession, spec: Spec) -> dict[str, Any]:
             "id", f"CAST(id % {KEYS} AS string) AS k", "'v' AS v"
         )
         return {"written": once.write(loaded, id="numbers").written}
-    mode = "update" if spec["frame"] in ("counted", "changing") else "append"
+    mode = "update" if spec["frame"] in WITH_STATE else "append"
     goes_on = spec.get("endless") or spec.get("stop")
     trigger: Any = {"processingTime": "0 seconds"} if goes_on else {"availableNow": True}
     writer = made.writeStream.outputMode(mode).trigger(**trigger)

@@ -24,6 +24,8 @@ import fastavro
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from exactum.local import LocalKafka
+from exactum.spark.run.standing_epochs import ON_DIFFERENCE
+from exactum.spark.settings import FORMAT
 from tests.kit.crash import oracle
 from tests.smoke.cell import BATCHES, ROWS, Cell, all_counts, all_rows, play, row_of
 from tests.smoke.life import CHOSEN, ORDER, SLOW_S
@@ -246,6 +248,19 @@ def differing(cell: Query) -> None:
     assert (said["error"], said["code"]) == ("CheckpointRefused", "RESULT_DIFFERS"), said
 
 
+def unnamed_state(cell: Query) -> None:
+    """In format 1 a query with state is refused, unless its user says that it gives the same
+    result each time; one without goes on (the cells of ``plain``).
+    """
+    cell.give(*range(BATCHES))
+    plain = {FORMAT: "1"}
+    said = cell.life("counted", session=plain)
+    assert (said["error"], said["code"]) == ("SettingRefused", "STATE_FORMAT"), said
+    cell.check(Counter())
+    cell.finishes("counted", session={**plain, ON_DIFFERENCE: "warn"})
+    cell.check(all_counts())
+
+
 def at_least_once(cell: Query) -> None:
     cell.give(*range(BATCHES))
     cell.finishes(guarantee="at_least_once")
@@ -279,6 +294,7 @@ CONNECT = {
     "stopped-now": stopped_now,
     "refused": refused,
     "differing": differing,
+    "state-format-1": unnamed_state,
     "at-least-once": at_least_once,
 }
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -19,32 +18,12 @@ from exactum.protocol.sink import Guarantee
 from exactum.spark.connect.decodings import DecodingPlan, PlainReads
 from exactum.spark.connect.server import ConnectJob, ConnectRun
 from exactum.spark.live import RunningSource
-from exactum.spark.query import Run
 from exactum.spark.run.refusals import refuse_repeated_stages, refuse_unsafe
 from tests.kit.errors import check_query_error, raised
 from tests.kit.spark.folder_sink import arm, await_struck
+from tests.kit.spark.run_at import run_at
 
 pytestmark = pytest.mark.spark
-
-
-def run_at(checkpoint: Path | str, **changes: Any) -> Run:
-    """A run as it is before the first row, without Spark."""
-    facts: dict[str, Any] = {
-        "query_id": "query",
-        "run_id": "run",
-        "name": None,
-        "checkpoint": str(checkpoint),
-        "execution_class": "MicroBatchExecution",
-        "trigger": "AvailableNow",
-        "master": "local[2]",
-        "retained": 100,
-        "first_batch_id": 0,
-        "guarantee": Guarantee.EXACTLY_ONCE,
-        "session": None,
-        "live": None,
-        "emit": lambda event: None,
-    }
-    return Run(**{**facts, **changes})
 
 
 def test_async_progress_tracking(query: Any) -> None:
@@ -90,12 +69,6 @@ def test_outside_of_a_query(query: Any) -> None:
     """Called with a frame that is no micro-batch: says where it belongs."""
     with raised(errors.SettingRefused, "CALL_OUTSIDE", "foreachBatch"):
         query.exactly_once().for_each_batch(checkpoint="/x")(query.spark.range(1), 0)
-
-
-def test_spark_connect(query: Any) -> None:
-    """Spark Connect pickles what foreachBatch is given: the error says what to do instead."""
-    with raised(errors.SettingRefused, "SPARK_CONNECT", "start()"):
-        cloudpickle.dumps(query.exactly_once().for_each_batch(checkpoint="/x"))
 
 
 def test_dead_letters_beside_a_view_over_spark_connect(tmp_path: Path) -> None:

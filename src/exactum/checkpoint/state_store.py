@@ -26,6 +26,8 @@ from exactum.durable import stays_below
 from exactum.errors import CheckpointRefused
 from exactum.storage.storage import Storage
 
+STATE = "state"
+"""What Spark has in a checkpoint besides its two logs."""
 VERSION_FILE = re.compile(r"(\d+)(?:_([0-9a-f-]{36}))?\.(zip|snapshot|changelog|delta)")
 CHANGES = ("changelog", "delta")
 DEFAULT = "default"

@@ -268,7 +268,13 @@ class Delivery:
         Raises:
             SettingRefused: it was given to ``foreachBatch`` itself.
         """
-        raise SettingRefused(
+        raise self._start_wanted()
+
+    def __reduce__(self) -> Any:
+        raise self._start_wanted()  # by foreachBatch over Spark Connect, for its server
+
+    def _start_wanted(self) -> SettingRefused:
+        return SettingRefused(
             "START_WANTED",
             f"exactum.{self._call}(...) was given to foreachBatch. It starts the query itself: "
             f"once = exactum.{self._call}(...); query = once.start(frame.writeStream, "

@@ -28,14 +28,12 @@ from exactum.checkpoint.layout import (
 from exactum.checkpoint.offset_log import COMMITS, OFFSETS
 from exactum.checkpoint.query_place import METADATA, QueryPlace, query_id_of
 from exactum.checkpoint.query_record import IN_CHECKPOINT, record_of
-from exactum.checkpoint.state_store import Ids, Vanished, ids_of_version, stores
+from exactum.checkpoint.state_store import STATE, Ids, Vanished, ids_of_version, stores
 from exactum.errors import CheckpointRefused, ExactumError, InvariantBroken
 from exactum.files.slot_log import HIGHEST_FLOOR, floor_of, slots
 from exactum.protocol.resolve import commit_in_force
 from exactum.storage.storage import Storage
 
-STATE = "state"
-"""What Spark has in a checkpoint besides its two logs."""
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _OWN_OF_EPOCH = re.compile(r"(\d{20})-[0-9a-f]{16}\.json")
 """A record of exactum's that belongs to one epoch."""

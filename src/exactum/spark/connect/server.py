@@ -81,7 +81,7 @@ class ServerFunction:
             run_id=str(found.runId),
             name=found.name,
             checkpoint=self.checkpoint,
-            execution_class="",  # Spark refuses for foreachBatch what could not be kept
+            execution_class="",  # not known here: the client has refused what is unsafe
             trigger="",
             master=str(session.conf.get("spark.master", "")),
             retained=retained_by(session),

@@ -13,6 +13,8 @@ from exactum.errors import ExactumError, SettingRefused
 from exactum.spark.arguments import DeliverySettings
 from exactum.spark.connect.decodings import decodings_in, sources_in
 from exactum.spark.connect.server import STOP_ANSWERED, STOP_ASKED, ServerFunction
+from exactum.spark.jvm.frames import unsafe_over_connect
+from exactum.spark.run.refusals import unsafe_trigger
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import process
 
@@ -25,6 +27,8 @@ def started(settings: DeliverySettings, writer: Any, checkpoint: str, name: str 
         Exception: what Spark has raised of it.
     """
     folder = _checked(settings, checkpoint)
+    if unsafe := unsafe_over_connect(writer):
+        raise unsafe_trigger("The query", " and ".join(unsafe))
     plan = writer._write_stream.command(writer._session.client).write_stream_operation_start.input
     function = ServerFunction(settings, checkpoint, folder, sources_in(plan), decodings_in(plan))
     chosen = writer.option("checkpointLocation", checkpoint).foreachBatch(function)

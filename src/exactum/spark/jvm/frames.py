@@ -181,6 +181,21 @@ def given_over_connect(writer: Any) -> list[str]:
     return names + (["queryName"] if message.query_name else [])
 
 
+_SAFE_TRIGGERS = None, "processing_time_interval", "available_now", "once"
+_ASYNC = "asyncprogresstrackingenabled"
+
+
+def unsafe_over_connect(writer: Any) -> list[str]:
+    """What a writer of Spark Connect's has under which a batch may have other offsets after a crash
+    (``WriteStreamOperationStart`` in spark/connect/commands.proto).
+    """
+    message = writer._write_proto
+    trigger = message.WhichOneof("trigger")
+    options = [(name, value) for name, value in message.options.items() if name.lower() == _ASYNC]
+    found = [f"{name}={value}" for name, value in options if value.lower() != "false"]
+    return found if trigger in _SAFE_TRIGGERS else [trigger, *found]
+
+
 def _field(writer: Any, name: str) -> Any:
     plain = writer._jwrite
     field = plain.getClass().getDeclaredField(name)

@@ -4,7 +4,8 @@ it writes.
 
 Spark refuses async progress tracking, the continuous trigger and real-time mode for
 ``foreachBatch`` when the query starts, each with a conf that switches the check off; here they are
-refused whatever is set.
+refused whatever is set. Over Spark Connect the client refuses what its writer has
+(``connect.start``).
 """
 
 from __future__ import annotations
@@ -38,12 +39,16 @@ def refuse_unsafe(run: Run) -> None:
     """
     how = f"{run.trigger} in {run.execution_class}"
     if any(unsafe in how for unsafe in ("AsyncProgressTracking", "Continuous", "RealTime")):
-        raise SettingRefused(
-            "TRIGGER_UNSAFE",
-            f"{run} runs with {how}: a batch may have other offsets after a crash than before, so "
-            "rows would be lost or doubled. Use a processing-time or available-now trigger, "
-            "without asyncProgressTrackingEnabled. Nothing was written.",
-        )
+        raise unsafe_trigger(run, how)
+
+
+def unsafe_trigger(query: object, how: str) -> SettingRefused:
+    return SettingRefused(
+        "TRIGGER_UNSAFE",
+        f"{query} runs with {how}: a batch may have other offsets after a crash than before, so "
+        "rows would be lost or doubled. Use a processing-time or available-now trigger, without "
+        "asyncProgressTrackingEnabled. Nothing was written.",
+    )
 
 
 def refuse_repeated_stages(run: Run) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from exactum.checkpoint.offset_log import local_folder
-from exactum.checkpoint.state_store import DEFAULT, VERSION_FILE
+from exactum.checkpoint.state_store import DEFAULT, STATE, VERSION_FILE
 from exactum.errors import CheckpointRefused, ExactumError, SettingRefused
 from exactum.protocol.sink import Guarantee
 from exactum.spark.control.listener import ControlListener
@@ -57,8 +57,13 @@ class StandingEpochs(EpochListener):
     # ---- what the kind of session adds -------------------------------------------------------
 
     def has_state(self) -> bool:
-        """Whether the query keeps state. True where Spark does not say."""
-        return True
+        """Whether the query keeps state, once Spark has planned the batch at hand. True where that
+        is not known.
+
+        Spark has put the metadata of each stateful operator into the checkpoint by then
+        (StateSchemaAndOperatorMetadataRule in IncrementalExecution.scala).
+        """
+        return self._run.files is None or bool(self._run.files.names(STATE))
 
     def writing(self, batch: Batch) -> None:
         """Of the run's first one.
@@ -70,7 +75,24 @@ class StandingEpochs(EpochListener):
         self._refuse_unnamed_state()
 
     def _refuse_unnamed_state(self) -> None:
-        """Raises as ``writing``."""
+        """In format 1 an attempt writes over the state of the one before, and a snapshot of that
+        one may come back beside it: no comparison of rows sees that. Raises as ``writing``.
+        """
+        is_exact = self._run.guarantee is Guarantee.EXACTLY_ONCE
+        if self._has_ids or not is_exact or self._accepts_difference or not self.has_state():
+            return
+        raise SettingRefused(
+            "STATE_FORMAT",
+            f"{self._run} keeps state in checkpoint format 1, where the state of a batch that was "
+            "decided cannot be told from that of a try that failed. Begin with a new checkpoint, "
+            f"in a session that has {PROVIDER}={ROCKSDB} and {FORMAT}=2; a classic one may leave "
+            f"both to start().\nWhere the query gives the same result each time, {ON_DIFFERENCE}="
+            "warn lets it go on. Nothing was written.",
+        )
+
+    @cached_property
+    def _has_ids(self) -> bool:
+        return str(self._session.conf.get(FORMAT, PLAIN)) == WITH_IDS
 
     def _known_to_spark(self) -> dict[str, Any]:
         """What Spark tells of the state that the batch at hand leaves."""
@@ -208,22 +230,6 @@ class DecidedEpochs(StandingEpochs):
         except JvmError:
             return True
 
-    def _refuse_unnamed_state(self) -> None:
-        """See the base class. In format 1 an attempt writes over the state of the one before, and
-        a snapshot of that one may come back beside it.
-        """
-        is_exact = self._run.guarantee is Guarantee.EXACTLY_ONCE
-        if self._has_ids or not is_exact or self._accepts_difference or not self.has_state():
-            return
-        raise SettingRefused(
-            "STATE_FORMAT",
-            f"{self._run} keeps state in checkpoint format 1, where the state of a batch that was "
-            "decided cannot be told from that of a try that failed. Begin with a new checkpoint, "
-            f"and leave {PROVIDER} to start(), or set it to {ROCKSDB} and {FORMAT} to 2.\n"
-            f"Where the query gives the same result each time, {ON_DIFFERENCE}=warn lets it go "
-            "on. Nothing was written.",
-        )
-
     def _known_to_spark(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
             "watermarks_ms": [mark.greatest_ms() for mark in self._plan.watermarks()]
@@ -259,10 +265,6 @@ class DecidedEpochs(StandingEpochs):
         except JvmError as error:
             return f"Spark did not answer: {error}"
         return ""
-
-    @cached_property
-    def _has_ids(self) -> bool:
-        return str(self._session.conf.get(FORMAT, PLAIN)) == WITH_IDS
 
 
 class NotWhole(Exception):
