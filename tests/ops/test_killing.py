@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import signal
@@ -12,13 +13,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from rich.console import Console
 
 from exactum.local.own_process import kill_all, members
+from exactum.ops.crash_test.demo import EXACTUM, SPARK, Demo, Settings
 from exactum.ops.crash_test.killing import JobProgress, Killing, KillMoment, PlannedKill, Shown
+from exactum.testing.crash_verdict import CrashVerdict, OutputDifference
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
 
@@ -157,9 +162,20 @@ def test_the_demo_is_exact_and_leaves_nothing(tmp_path: Path) -> None:
     assert "VERDICT exactum: exact (0 lost, 0 doubled, 0 altered, 0 unexpected)" in said
     assert re.search(r"exactum: SIGKILL between decision and commit, \d+ processes", said)
     assert re.search(r"exactum: life 2 works, [\d.]+ s after the kill", said)
+    assert re.search("driver killed +│ 1: between decision and commit +│", said)
     assert re.search("records, as a reader sees it +│ +6,000 +│", said)
     assert processes_of(tmp_path) == []
     assert list(tmp_path.glob("exactum-demo-*")) == []
+
+
+def test_the_demo_says_what_was_killed_and_when() -> None:
+    """In the table of its verdicts: that the driver was, how often, and at which moments."""
+    said = io.StringIO()
+    demo = Demo(Settings(3, 100, True, 1, False), Console(file=said, width=200))
+    nothing = OutputDifference((), (), (), ())
+    one = CrashVerdict("job", 1, ("done", "grown", "done"), 100, 100, nothing, hidden=0, log="log")
+    demo.show([EXACTUM, SPARK], [one, replace(one, kills=("grown",))])
+    assert re.search("driver killed +│ 3: done, grown, done +│ 1: grown +│", said.getvalue())
 
 
 @contextmanager

@@ -180,7 +180,7 @@ class Demo:
         """A table of what came out, and a verdict on each."""
         table = Table("", *(each.name for each in contenders))
         rows = {
-            "SIGKILLs": [f"{len(each.kills):,}" for each in verdicts],
+            "driver killed": [f"{len(each.kills)}: {', '.join(each.kills)}" for each in verdicts],
             "records expected": [f"{each.expected:,}" for each in verdicts],
             "records, as a reader sees it": [f"{each.found:,}" for each in verdicts],
             "lost": [f"{len(each.difference.lost):,}" for each in verdicts],
