@@ -194,8 +194,9 @@ connect: ## queries over Spark Connect on 4.0, 4.1 and 4.2, killed at each step
 connect-4.0 connect-4.1 connect-4.2: connect-%: .venv-connect-%/.made
 	.venv-connect-$*/bin/python -m tests.smoke.queries connect $(CELLS)
 
-connect-short: ## a few of these on 4.2: what CI plays
-	@$(MAKE) --no-print-directory connect-4.2 CELLS='topic counted-EpochDecided stopped'
+# CI plays none of them: a cell takes 45 s of a quiet machine, and the environment is one more PySpark.
+connect-short: ## four of these on 4.2, for who changes src/exactum/spark: some minutes
+	@$(MAKE) --no-print-directory connect-4.2 CELLS='topic counted-EpochDecided stopped state-format-1'
 
 # In the same environments: Spark's own Delta and Iceberg beside exactum's, and DuckDB of the version that has its extensions as packages.
 DUCKDB = duckdb==1.4.4 duckdb-ext-avro==1.4.4.* duckdb-ext-delta==1.4.4.* duckdb-ext-iceberg==1.4.4.*
