@@ -17,7 +17,7 @@ import exactum
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.local import LocalKafka
 from tests.conftest import TopicFactory
-from tests.kit.docs.code import blocks
+from tests.kit.docs.code import block
 from tests.kit.docs.program import ran, replaced
 from tests.kit.environment import ROOT
 from tests.kit.kafka.broker import producer_to
@@ -48,7 +48,8 @@ class SparkJob:
         self.servers = kafka.bootstrap_servers
         self.orders, self.shouted = topic("orders"), topic("shouted")
         self.checkpoint = folder / "shout"
-        before, after = blocks(PAGES / "spark-kafka-sink.md")
+        page = PAGES / "spark-kafka-sink.md"
+        before, after = block(page, 'writeStream.format("kafka")'), block(page, "exactly_once(")
         kept, _, _ = before.partition("query = (")
         self.programs = {"before": before, "after": kept + after}
 
@@ -106,7 +107,7 @@ def test_rows_of_kafka_stand_in_the_table_once(
     """jdbc.md, twice."""
     source = topic("orders", partitions=2)
     table = source.replace("-", "_")
-    (program,) = blocks(PAGES / "jdbc.md")
+    program = block(PAGES / "jdbc.md", "PostgresSink(")
     ours = {
         "postgresql://shop:secret@localhost/shop": postgres.url,
         'table="orders"': f'table="{table}"',
@@ -137,7 +138,7 @@ def test_the_query_goes_on_where_flinks_group_is(
     positions = [TopicPartition(orders, 0, 3), TopicPartition(orders, 1, 2)]
     consumer.commit(offsets=positions, asynchronous=False)
     consumer.close()
-    (program,) = blocks(PAGES / "flink.md")
+    program = block(PAGES / "flink.md", "read_kafka(")
     ours = {
         "localhost:9092": servers,
         '"orders"': f'"{orders}"',

@@ -15,13 +15,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import exactum
 from exactum.local import LocalKafka
 from tests.conftest import TopicFactory
-from tests.kit.docs.code import blocks
+from tests.kit.docs.code import block
 from tests.kit.docs.program import ran, replaced
 from tests.kit.environment import ROOT
 from tests.kit.kafka.broker import Broker
@@ -45,7 +44,7 @@ def run(
     orders = topic("orders", partitions=1)
     rows = ({"id": n, "customer": customer, "amount": float(a)} for n, customer, a in ROWS)
     Broker(kafka).produce(orders, *map(json.dumps, rows))
-    (program, *_) = blocks(ROOT / "docs" / page)
+    program = block(ROOT / "docs" / page, 'read_kafka(spark, "orders"')
     (kept,) = re.findall(r'checkpoint=("/data/[\w-]+")', program)
     ours = {
         'read_kafka(spark, "orders"': f'read_kafka(spark, "{orders}"',
@@ -65,30 +64,32 @@ def test_readme(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None:
 
 
 FRAGMENTS = {
-    ("cluster.md", 0): {'"/shared/decisions"': "folder"},
-    ("databases.md", 2): {},
-    ("files.md", 1): {},
-    ("kafka.md", 0): {},
-    ("metrics.md", 0): {"port=9404": "port=0"},
-    ("running.md", 0): {},
-    ("source.md", 1): {'"localhost:9092"': "servers", '"orders"': "topic"},
-    ("targets.md", 0): {'write.start(totals.writeStream, checkpoint="/data/totals")': "write"},
-    ("targets.md", 1): {},
+    ("cluster.md", "decision_log="): {'"/shared/decisions"': "folder"},
+    ("databases.md", "mode="): {},
+    ("files.md", "s3://"): {},
+    ("kafka.md", "localhost:9092"): {},
+    ("metrics.md", "serve_metrics("): {"port=9404": "port=0"},
+    ("running.md", "JsonFormatter("): {},
+    ("source.md", "readStream"): {'"localhost:9092"': "servers", '"orders"': "topic"},
+    ("targets.md", "Rows("): {
+        'write.start(totals.writeStream, checkpoint="/data/totals")': "write"
+    },
+    ("targets.md", "staging="): {},
 }
-"""Further programs of the pages, by page and number, and what is replaced in them."""
+"""Further programs of the pages, by page and what stands in them alone, and what is replaced."""
 
 
-@pytest.mark.parametrize(("page", "number"), sorted(FRAGMENTS))
+@pytest.mark.parametrize(("page", "text"), sorted(FRAGMENTS))
 def test_a_fragment(
     page: str,
-    number: int,
+    text: str,
     kafka: LocalKafka,
     spark: SparkSession,
     topic: TopicFactory,
     tmp_path: Path,
 ) -> None:
     """It makes what it says, without a word of complaint; sinks do not connect before a query."""
-    fragment = replaced(blocks(ROOT / "docs" / page)[number], FRAGMENTS[page, number])
+    fragment = replaced(block(ROOT / "docs" / page, text), FRAGMENTS[page, text])
     names: dict[str, Any] = {
         "exactum": exactum,
         "logging": logging,
@@ -140,7 +141,7 @@ def test_batch(
         "/data/loads": str(tmp_path / "loads"),
         "/data/orders-2026-11-28": str(tmp_path / "orders"),
     }
-    (program,) = blocks(ROOT / "docs" / "batch.md")
+    program = block(ROOT / "docs" / "batch.md", "once.write(")
     orders = spark.createDataFrame([("a", "1"), ("b", "2")], "key string, value string")
     orders.write.parquet(str(tmp_path / "orders"))
     for written in (True, False):
@@ -161,7 +162,8 @@ def test_mysql(
 ) -> None:
     """The same program, with the other sink of the page."""
     table = f"guide_{next(_numbers)}"
-    program, other, *_ = blocks(ROOT / "docs" / "databases.md")
+    program = block(ROOT / "docs" / "databases.md", "read_kafka(")
+    other = block(ROOT / "docs" / "databases.md", "MySQLSink(")
     (first,) = (line for line in program.splitlines() if line.startswith("sink = "))
     ours = {
         "mysql://shop:secret@localhost/shop": mariadb.url,
@@ -183,8 +185,9 @@ def test_delta(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None:
     """And the program that tidies up."""
     lake = str(tmp_path / "lake")
     run("delta.md", kafka, topic, tmp_path, {"/lake/orders": lake})
-    exec(replaced(blocks(ROOT / "docs" / "delta.md")[1], {"/lake/orders": lake}), {})
-    rows = DeltaTable(lake).to_pyarrow_table(columns=["id", "customer", "amount"]).to_pylist()
+    found: dict[str, Any] = {}
+    exec(replaced(block(ROOT / "docs" / "delta.md", "compact("), {"/lake/orders": lake}), found)
+    rows = found["table"].to_pyarrow_table(columns=["id", "customer", "amount"]).to_pylist()
     assert sorted(tuple(row.values()) for row in rows) == ROWS
 
 
@@ -192,13 +195,11 @@ def test_iceberg(kafka: LocalKafka, topic: TopicFactory, tmp_path: Path) -> None
     """And the program that tidies up."""
     lake = {"/lake": str(tmp_path)}
     run("iceberg.md", kafka, topic, tmp_path, lake)
-    first, second = (
-        replaced(block, names)
-        for block, names in zip(blocks(ROOT / "docs" / "iceberg.md"), (lake, {}), strict=True)
-    )
-    (settings,) = re.findall(r"^LAKE = (.*)$", first, re.MULTILINE)
+    page = ROOT / "docs" / "iceberg.md"
+    program = replaced(block(page, "read_kafka("), lake)
+    (settings,) = re.findall(r"^LAKE = (.*)$", program, re.MULTILINE)
     found: dict[str, Any] = {"LAKE": json.loads(settings)}
-    exec(second, found)
+    exec(block(page, "expire_snapshots("), found)
     rows = found["table"].scan().to_arrow().select(["id", "customer", "amount"]).to_pylist()
     assert sorted(tuple(row.values()) for row in rows) == ROWS
 
@@ -224,7 +225,7 @@ def test_control(
     files = InputFiles(tmp_path / "in")
     files.give({"account": who, "amount": n} for who, n in (("a", 9), ("a", 11), ("b", 999)))
     frame = stream_of(spark, files.folder, "account string, amount int")
-    (program,) = blocks(ROOT / "docs" / "control.md")
+    program = block(ROOT / "docs" / "control.md", "control=")
     ours = {
         "localhost:9092": kafka.bootstrap_servers,
         '"limits"': f'"{limits}"',

@@ -27,3 +27,10 @@ def blocks(page: Path) -> list[str]:
         for kind, text in fences(page)
         if kind == "python"
     ]
+
+
+def block(page: Path, text: str) -> str:
+    """The page's one block of Python in which this stands, wherever on the page it is."""
+    found = [program for program in blocks(page) if text in program]
+    assert len(found) == 1, f"{page.name} has {len(found)} blocks with {text!r}"
+    return found[0]
