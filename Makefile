@@ -133,7 +133,7 @@ model: setup ## the decision protocol, checked by machine: TLA+, and the real co
 
 mutants: servers archive ## planted faults: each breaks a promise, and the tests have to find it; resumable
 	@ended=0; $(BIN)/python -m pytest --resume -v tests/planted/play.py $(if $(FAULT),-k "$(FAULT)") || ended=$$?; \
-	$(BIN)/python -m chaos.report; exit $$ended
+	$(BIN)/python -m tests.planted.report; exit $$ended
 
 chaos: export EXACTUM_CHAOS_SEED = $(or $(SEED),7)
 chaos: servers archive ## the fault matrix: what has not passed on these sources, and a table

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Fault:
     """``row``: the first words of the row of docs/guarantees.md that it breaks. ``file``: below
     src/exactum. ``tests``: what of ``make test`` can see it, cheapest first; of a matrix over all
-    targets with ``-k`` and the kinds that can.
+    targets with ``-k`` and the kinds that can. ``hangs``: it shows by a test that does not end.
     """
 
     name: str
@@ -18,6 +18,7 @@ class Fault:
     old: str
     new: str
     tests: tuple[str, ...]
+    hangs: bool = False
 
     def plant(self, source: str) -> str:
         """The source with the fault in it.
