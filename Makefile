@@ -3,7 +3,8 @@ PYTHON ?= python3.11
 VENV := .venv
 PROCESSES ?= 4
 BIN := $(VENV)/bin
-LOCK := requirements/dev.lock
+# What takes minutes shows its progress to whoever looks; CI's log is spared it.
+PIP := pip --disable-pip-version-check $(shell test -t 2 || echo -q)
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
 .PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench profile bench-tables bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short tables tables-4.0 tables-4.1 tables-4.2 demo-tables objects submit kubernetes first-hour matrix docs clean
@@ -13,20 +14,22 @@ help: ## list the targets
 
 setup: $(VENV)/.installed ## .venv with exactum (the built wheel) and the tools
 
-$(VENV)/.locked: $(LOCK)
+$(VENV)/.locked: requirements/dev.lock
+.venv-demo/.locked: requirements/demo.lock
+$(VENV)/.locked .venv-demo/.locked: %/.locked:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "exactum needs Python 3.10 or later; say which with: make PYTHON=python3.12 ..."; exit 1; }
 	@command -v java >/dev/null || \
 	  { echo "exactum needs Java 17 or later on the PATH (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -q --require-hashes -r $(LOCK)
+	test -x $*/bin/python || $(PYTHON) -m venv $*
+	$*/bin/python -m $(PIP) install --require-hashes -r $<
 	@touch $@
 
 # The wheel is what people install, so the wheel is what the tests test.
-$(VENV)/.installed: $(VENV)/.locked $(SOURCES)
+$(VENV)/.installed .venv-demo/.installed: %/.installed: %/.locked $(SOURCES)
 	rm -rf dist
-	$(BIN)/python -m pip wheel --disable-pip-version-check -q --no-deps --no-build-isolation -w dist .
-	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --force-reinstall dist/*.whl
+	$*/bin/python -m pip wheel --disable-pip-version-check -q --no-deps --no-build-isolation -w dist .
+	$*/bin/python -m pip install --disable-pip-version-check -q --no-deps --force-reinstall dist/*.whl
 	@touch $@
 
 lint: setup
@@ -143,8 +146,11 @@ chaos: servers archive ## the fault matrix: what has not passed on these sources
 soak: setup servers ## random faults for a while: make soak SEED=7 MINUTES=60
 	$(BIN)/python -m chaos.soak --seed $(or $(SEED),7) --minutes $(or $(MINUTES),5)
 
-demo: archive ## in a good minute: kills, of a query by exactum, then by Spark's own Kafka sink
-	$(BIN)/exactum demo
+# Who has the tools of development uses them. Others need not wait for them: demo.lock has a fifth of the packages, with the same pins.
+DEMO := $(if $(wildcard $(VENV)/.locked),$(VENV),.venv-demo)
+demo: $(DEMO)/.installed ## in a good minute: kills, of a query by exactum, then by Spark's own Kafka sink
+	$(DEMO)/bin/exactum local class-archive
+	$(DEMO)/bin/exactum demo
 
 demo-tables: archive servers ## a topic, a PostgreSQL table and a Delta table, killed again and again: the three agree
 	$(BIN)/python -m pytest -q -s tests/targets/test_orders_to_three.py
@@ -205,7 +211,7 @@ tables: ## tables that Spark and exactum both write, and DuckDB reads, on 4.0, 4
 
 tables tables-4.0 tables-4.1 tables-4.2: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
 tables-4.0 tables-4.1 tables-4.2: tables-%: .venv-connect-%/.made
-	.venv-connect-$*/bin/python -m pip install --disable-pip-version-check -q $(DUCKDB)
+	.venv-connect-$*/bin/python -m $(PIP) install $(DUCKDB)
 	.venv-connect-$*/bin/python -m tests.smoke.tables $(CELLS)
 
 objects: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
@@ -221,7 +227,7 @@ EXTRAS = spark,avro
 .venv-newest/.made: PYSPARK = pyspark
 .venv-%/.made: $(VENV)/.installed
 	test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python -m pip install --disable-pip-version-check -q --upgrade --find-links dist '$(PYSPARK)' 'exactum[$(EXTRAS)]'
+	.venv-$*/bin/python -m $(PIP) install --upgrade --find-links dist '$(PYSPARK)' 'exactum[$(EXTRAS)]'
 	.venv-$*/bin/python -m pip install --disable-pip-version-check -q --no-deps --force-reinstall dist/*.whl
 	@touch $@
 
@@ -256,8 +262,8 @@ docs: setup .venv-docs/.made ## the site, into site/: warnings are errors, every
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "The site's generator needs Python 3.11 or later; say which with: make PYTHON=python3.12 docs"; exit 1; }
 	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/python -m pip install --disable-pip-version-check -q --require-hashes -r requirements/docs.lock
+	.venv-docs/bin/python -m $(PIP) install --require-hashes -r requirements/docs.lock
 	@touch $@
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .venv-oldest .venv-newest .venv-connect-* .venv-docs site .cache .played dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-oldest .venv-newest .venv-connect-* .venv-docs .venv-demo site .cache .played dist .pytest_cache .mypy_cache .ruff_cache
