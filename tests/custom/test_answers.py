@@ -49,10 +49,9 @@ def test_a_commit_that_answers_is_not_taken_for_a_success(
     """
     one = opened(commit=answer)
     permit = prepare(one)
-    with raised(CodeFailed, "SINK_ANSWER", text) as caught:
+    identity = permit.record.prepared[0].identity
+    with raised(CodeFailed, "SINK_ANSWER", "'uploads'", "commit()", text, identity):
         one.commit(permit)
-    for part in (permit.record.prepared[0].identity, "'uploads'", "commit()"):
-        assert part in str(caught.value)
     assert opened().commit(permit).committed == permit.record.prepared
 
 
