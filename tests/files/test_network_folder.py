@@ -19,9 +19,10 @@ from typing import Any
 import pytest
 
 from exactum.errors import Disposition, ExactumError, OutcomeUnknown
-from exactum.files.slot_log import LOG_ID, SlotLog
+from exactum.files.slot_log import LOG_ID, RACES_MAX, SlotLog, slot_name
 from exactum.storage.folder import Folder
 from exactum.testing.log_contract import QUERY_ID, record
+from tests.kit.errors import raised
 from tests.kit.every_call import every_call
 from tests.kit.files.epochs_in_files import drive, expected, hidden, ids_in
 from tests.kit.nth_call import at_call
@@ -168,7 +169,7 @@ def test_a_name_that_is_taken_and_not_seen_is_unknown(
     """
     SlotLog(Folder(memory), QUERY_ID).decide(record(0, 0, "other"))
     monkeypatch.setattr(Folder, "read", lambda folder, name: None)
-    with pytest.raises(OutcomeUnknown, match="vanished 10 times.*nocto"):
+    with raised(OutcomeUnknown, f"{memory}/{slot_name(0, 0)}", f" {RACES_MAX} times", "nocto"):
         SlotLog(Folder(memory), QUERY_ID).decide(record(0))
     names = sorted(name for name in os.listdir(memory) if not name.startswith("."))
     assert names == [f"{0:020d}-0.json", LOG_ID]

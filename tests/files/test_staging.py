@@ -19,6 +19,7 @@ from exactum.errors import EpochAborted, SettingRefused
 from exactum.files import writer
 from exactum.files.sink import FileSink
 from exactum.storage.folder import Folder
+from tests.kit.errors import raised
 from tests.kit.files.epochs_in_files import expected, hidden, ids_in, rows, visible, write_run
 from tests.kit.nth_call import after, at_call
 from tests.kit.opened_sink import OpenedSink
@@ -148,7 +149,7 @@ def test_the_whole_place_is_removed_under_a_running_query(memory: Path) -> None:
     opened = OpenedSink(FileSink(memory / "table"))
     opened.write(rows(0, 0))
     shutil.rmtree(memory / "table")
-    with pytest.raises(SettingRefused, match="does not see the staging"):
+    with raised(SettingRefused, "STAGING_NOT_SHARED", memory / "table"):
         opened.prepare(rows(1, 0), batch_id=1)
     assert not (memory / "table").exists()
     OpenedSink(FileSink(memory / "table")).write(rows(1, 0), batch_id=1)
