@@ -20,6 +20,7 @@ from exactum.kafka.failure import KafkaFailure
 from exactum.kafka.requests import BrokerRequests, Patience
 from exactum.kafka.routing import Again, Question
 from exactum.kafka.transaction import KafkaTransaction
+from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import open_many, opened, wait_for_rest
 
@@ -50,7 +51,7 @@ def test_a_deadline_counts_from_the_last_answer(broker: Broker) -> None:
 
     with asking(broker, deadline_ms=100) as requests:
         assert requests._router.retry(step, lambda: len(achieved)) == "all"
-        with pytest.raises(Unavailable, match="nothing new"):
+        with raised(Unavailable, "nothing new"):
             requests._router.retry(stuck, lambda: len(achieved))
 
 

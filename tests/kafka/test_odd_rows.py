@@ -18,6 +18,7 @@ from exactum.kafka.messages import HEADERS
 from exactum.kafka.sink import KafkaSink
 from exactum.kafka.topic import TopicBook
 from exactum.protocol.sink import Guarantee, Rejection
+from tests.kit.errors import raised
 from tests.kit.kafka.broker import Broker
 from tests.kit.kafka.transactions import OpenedSink, frame, opened
 from tests.kit.waiting import await_true
@@ -154,7 +155,7 @@ def test_a_partition_that_was_added_while_the_query_runs(broker: Broker) -> None
 @pytest.mark.parametrize("name", ["orders\0x", "x" * 600, "a b", ".", "ä", "\ud800"])
 def test_a_sink_whose_topic_no_broker_can_have(name: str) -> None:
     """Refused when it is made, with the rule."""
-    with pytest.raises(SettingRefused, match=r"KafkaSink.*topic"):
+    with raised(SettingRefused, "KAFKA_ARGUMENT", f"KafkaSink({name!r})", "topic"):
         KafkaSink(name, bootstrap_servers="h:1")
 
 
@@ -170,5 +171,5 @@ def test_a_topic_that_became_compacted_while_the_query_runs(
         broker.configure(name, "cleanup.policy", "compact")
         some = pa.array([[("a", b"1")], None], HEADERS)
         more = {"headers": some} if with_headers else {}
-        with pytest.raises(RowsRefused, match=r"INVALID_RECORD.*compacted"):
+        with raised(RowsRefused, "ROWS_REFUSED", "INVALID_RECORD", name, "compacted"):
             sink.write(frame([b"v", b"w"], [b"k", None], **more))

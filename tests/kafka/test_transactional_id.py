@@ -1,12 +1,11 @@
 """Names of transactions are matched exactly."""
 
-import re
-
 import pytest
 
 from exactum.errors import SettingRefused
 from exactum.kafka.transaction import KafkaScope, checked_prefix
 from exactum.protocol.model import Incarnation
+from tests.kit.errors import raised
 
 MINE = KafkaScope("q-1", "kafka:out", "app")
 RUN = Incarnation("0123456789abcdef")
@@ -59,5 +58,5 @@ def test_a_prefix_with_pattern_signs_matches_itself_only() -> None:
 @pytest.mark.parametrize("prefix", ["", "a b", "a/", "ä", "x" * 201, "a\n"])
 def test_a_prefix_that_cannot_stand_in_an_acl_is_refused(prefix: str) -> None:
     """Found when the sink is made, not when the first transaction is opened."""
-    with pytest.raises(SettingRefused, match=re.escape("transactional_id_prefix")):
+    with raised(SettingRefused, "KAFKA_ARGUMENT", f"transactional_id_prefix={prefix!r}"):
         checked_prefix(prefix, "KafkaSink()")
