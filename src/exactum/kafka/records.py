@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from exactum.errors import FrameRefused, InvariantBroken
 from exactum.kafka import librdkafka
-from exactum.values.nested import mask_of
+from exactum.values.nested import bounds_of, is_bytes, is_text, mask_of
 
 Array = np.ndarray[Any, Any]
 """Of NumPy, of whatever shape and type."""
@@ -60,20 +60,12 @@ def _offsets(column: pa.Array) -> Array:
     Raises:
         FrameRefused: it is not text or bytes in a form whose memory is known here.
     """
-    if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type):
-        kind: Any = np.int64
-    elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        kind = np.int32
-    else:
+    if not is_text(column.type) and not is_bytes(column.type):
         raise FrameRefused(
             "KAFKA_COLUMNS",
             f"Kafka's columns are text or bytes, and Spark handed over {column.type}.",
         )
-    if not len(column):
-        return np.zeros(1, dtype=kind)
-    return np.frombuffer(column.buffers()[1], dtype=kind)[
-        column.offset : column.offset + len(column) + 1
-    ]
+    return bounds_of(column)
 
 
 # ---- sizes -----------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def parents_of(lists: Any) -> Any:
 
 def data_of(values: Any) -> Any:
     """The bytes of all values of a text or binary array, one after another, as NumPy sees them."""
-    bounds, data = _bounds(values), values.buffers()[2]
+    bounds, data = bounds_of(values), values.buffers()[2]
     if data is None or len(values) == 0:
         return np.zeros(0, np.uint8)
     return np.frombuffer(data, np.uint8)[int(bounds[0]) : int(bounds[-1])]
@@ -77,11 +77,12 @@ def bytes_of(values: Any) -> tuple[Any, Any]:
     """The same, and where in them each value begins and the last one ends. Null is as long as the
     array says, mostly nothing.
     """
-    bounds = _bounds(values)
+    bounds = bounds_of(values)
     return data_of(values), bounds - bounds[0]
 
 
-def _bounds(values: Any) -> Any:
+def bounds_of(values: Any) -> np.ndarray[Any, Any]:
+    """Where each value of a text or binary array begins in its buffer, and the end of the last."""
     kind = values.type
     is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
     width = np.dtype(np.int64 if is_large else np.int32)

@@ -141,9 +141,7 @@ class BinaryRows(CopyRows):
         whole = pc.binary_join_element_wise(
             *joined, pa.scalar(b"", pa.large_binary()), null_handling="replace", null_replacement=""
         )
-        _, offsets, data = whole.buffers()
-        ends = np.frombuffer(offsets, np.int64, len(whole) + 1, whole.offset * 8)
-        return memoryview(data)[int(ends[0]) : int(ends[-1])]
+        return memoryview(data_of(whole))
 
     def _blank(self, count: int) -> Any:
         """Records with everything that is the same in each row; the last ones again, if they are as
