@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import is_dataclass
-from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -28,6 +28,9 @@ from exactum.custom.transaction_name import TransactionName, TransactionScope
 from exactum.protocol.inspection import Inspector
 from exactum.protocol.sink import DEAD_LETTER_COLUMNS, NotAFunction, OpenSink, QueryRun, Rejection
 from exactum.storage.storage import Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -103,7 +106,7 @@ class TwoPhaseCommitSink(NotAFunction, ABC, Generic[T]):
         """
 
     @abstractmethod
-    def invoke(self, transaction: T, batch: Any) -> Rejection | None:
+    def invoke(self, transaction: T, batch: pa.RecordBatch) -> Rejection | None:
         """Write one Arrow record batch (never empty) into the transaction. No reader may see any of
         it yet.
 

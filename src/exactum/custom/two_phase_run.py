@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.custom.answer import called, shown
 from exactum.custom.transaction_name import TransactionName, TransactionScope
@@ -38,6 +38,9 @@ from exactum.protocol.model import (
 )
 from exactum.protocol.participant import Participant
 from exactum.protocol.sink import Guarantee, QueryRun, Rejection, TaskName, WriteOrder, Writer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # ---- a task ----------------------------------------------------------------------------------
 
@@ -76,7 +79,7 @@ class TwoPhaseWriter:
         self._begun: tuple[TransactionName, Any] | None = None
         self._rows = 0
 
-    def write(self, batch: Any) -> Rejection | None:
+    def write(self, batch: pa.RecordBatch) -> Rejection | None:
         if batch.num_rows == 0:
             return None
         sink = self._sink()

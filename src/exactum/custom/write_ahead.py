@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.custom.answer import called
 from exactum.errors import (
@@ -41,10 +41,13 @@ from exactum.sinks.staged import Published, StagedEpoch, StagedPart, StagedTarge
 from exactum.sinks.staging import StagedName, Staging
 from exactum.sinks.writer import TaskFiles, TaskRows
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 # ---- one chunk -------------------------------------------------------------------------------
 
 
-Send = Callable[[Any, str], object]
+Send = Callable[["pa.RecordBatch", str], object]
 """Sends a record batch under a key, and returns nothing when the target has acknowledged it."""
 
 
@@ -59,7 +62,7 @@ class RetryPolicy:
     backoff_ms_max: int
 
     def deliver(
-        self, send: Send, batch: Any, key: str, before_each_try: Callable[[], None]
+        self, send: Send, batch: pa.RecordBatch, key: str, before_each_try: Callable[[], None]
     ) -> None:
         """
         Raises:
@@ -107,10 +110,10 @@ class ChunkRows(TaskRows):
     def __init__(self, rows_per_send: int) -> None:
         super().__init__(rows_per_send)
         self._rows_per_send = rows_per_send
-        self._pieces: list[Any] = []
+        self._pieces: list[pa.RecordBatch] = []
         self._waiting_rows = 0
 
-    def write(self, batch: Any, files: TaskFiles) -> Rejection | None:
+    def write(self, batch: pa.RecordBatch, files: TaskFiles) -> Rejection | None:
         while batch.num_rows:
             piece = batch.slice(0, self._rows_per_send - self._waiting_rows)
             batch = batch.slice(piece.num_rows)
@@ -219,7 +222,7 @@ class WriteAheadTarget(StagedTarget):
         if sent_rows != part.prepared.rows:
             raise self._damaged(part, f"it holds {sent_rows}")
 
-    def _chunks(self, part: StagedPart) -> Iterator[tuple[int, Any]]:
+    def _chunks(self, part: StagedPart) -> Iterator[tuple[int, pa.RecordBatch]]:
         """
         Raises:
             FileNotFoundError: the file is gone.
@@ -338,7 +341,7 @@ class WriteAheadSink(StagedSink):
         self._rows_per_send_max = rows_per_send_max
         self._delivery = RetryPolicy(tries_max, backoff_ms, backoff_ms_max)
 
-    def send(self, batch: Any, key: str) -> None:
+    def send(self, batch: pa.RecordBatch, key: str) -> None:
         """Send one Arrow record batch (never empty), and return when the target has acknowledged
         it.
 

@@ -10,13 +10,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
 from exactum.formats import exact, registry
 from exactum.formats.avro_resolution import (
     COLUMNS,
     DEFAULT,
+    Schema,
     default_value,
     meaning,
     parsed,
@@ -24,6 +25,9 @@ from exactum.formats.avro_resolution import (
     value_reader,
 )
 from exactum.formats.format import BadRecord, Bound, Reader, arrow_type, require
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DIGITS_MAX = 38
 """Of Spark's decimals."""
@@ -103,7 +107,7 @@ class Avro:
 
 
 def _reader(
-    schema: registry.SchemaText, place: registry.RegistryAddress | None, kind: Any
+    schema: registry.SchemaText, place: registry.RegistryAddress | None, kind: pa.DataType
 ) -> Reader:
     own = parsed(schema)
     if place is None:
@@ -111,7 +115,7 @@ def _reader(
     return exact.fitted(kind, registry.registered(place, lambda text, _: _registered(text, own)))
 
 
-def _registered(text: registry.SchemaText, own: Any) -> Reader:
+def _registered(text: registry.SchemaText, own: Schema) -> Reader:
     """Confluent's serializers write a value of ``bytes`` itself as it is, without its length
     (AbstractKafkaAvroSerializer.java).
     """
@@ -130,7 +134,7 @@ def _registered(text: registry.SchemaText, own: Any) -> Reader:
     return of_bytes
 
 
-def record_reader(writer: Any, reader: Any) -> Reader:
+def record_reader(writer: Schema, reader: Schema) -> Reader:
     """A reader of values, which must end where their bytes end.
 
     Raises:
@@ -171,7 +175,7 @@ def _no_value(error: Exception) -> str:
     return "no value of its schema"
 
 
-def _column(schema: Any, name: str, check_defaults: bool) -> Any:
+def _column(schema: Schema, name: str, check_defaults: bool) -> Any:
     """Spark's type for a parsed schema.
 
     Raises:
@@ -180,7 +184,7 @@ def _column(schema: Any, name: str, check_defaults: bool) -> Any:
     """
     from pyspark.sql import types as t
 
-    def inside(one: Any, place: str) -> tuple[Any, bool]:
+    def inside(one: Schema, place: str) -> tuple[Any, bool]:
         return _column(one, place, check_defaults), isinstance(one, list) and "null" in one
 
     if isinstance(schema, list):
@@ -210,7 +214,7 @@ def _column(schema: Any, name: str, check_defaults: bool) -> Any:
     return _decimal(schema, name) if made is t.DecimalType else made()
 
 
-def _decimal(schema: Any, name: str) -> Any:
+def _decimal(schema: Schema, name: str) -> Any:
     from pyspark.sql.types import DecimalType
 
     precision, scale = schema.get("precision"), schema.get("scale", 0)
@@ -226,7 +230,7 @@ def _decimal(schema: Any, name: str) -> Any:
     return DecimalType(precision, scale)
 
 
-def _only(union: list[Any], name: str) -> Any:
+def _only(union: list[Schema], name: str) -> Schema:
     rest = [one for one in union if one != "null"]
     if len(rest) != 1:
         raise SettingRefused(

@@ -75,8 +75,11 @@ _GIVEN = "exactum.given"
 DEFAULT, LOGICAL = "exactum.default", "exactum.logicalType"
 _HIDDEN = {"default": DEFAULT, "logicalType": LOGICAL}
 
+Schema = Any
+"""Of Avro, as ``parsed`` makes it: a name, a list (a union) or a dictionary."""
 
-def parsed(schema: SchemaText) -> Any:
+
+def parsed(schema: SchemaText) -> Schema:
     """The schema, expanded, with those it refers to.
 
     Its defaults and logical types stand under names of our own: fastavro refuses a schema for one
@@ -84,9 +87,9 @@ def parsed(schema: SchemaText) -> Any:
     """
     import fastavro
 
-    named: dict[str, Any] = {}
+    named: dict[str, Schema] = {}
 
-    def parse(text: str) -> Any:
+    def parse(text: str) -> Schema:
         given = _hidden(json.loads(text, parse_float=Decimal))  # as defaults are written
         return fastavro.parse_schema(given, named_schemas=named, expand=True)
 
@@ -95,7 +98,7 @@ def parsed(schema: SchemaText) -> Any:
     return parse(schema.text)
 
 
-def _hidden(schema: Any) -> Any:
+def _hidden(schema: Schema) -> Schema:
     if isinstance(schema, list):
         return [_hidden(one) for one in schema]
     if not isinstance(schema, dict):
@@ -106,12 +109,12 @@ def _hidden(schema: Any) -> Any:
     }
 
 
-def kind_of(schema: Any) -> str:
+def kind_of(schema: Schema) -> str:
     """Avro's own type."""
     return str(schema if isinstance(schema, str) else schema["type"])
 
 
-def meaning(schema: Any) -> str:
+def meaning(schema: Schema) -> str:
     """A name of ``COLUMNS``, or of a type with others inside."""
     kind = kind_of(schema)
     logical = "" if isinstance(schema, str) else f"{kind} {schema.get(LOGICAL)}"
@@ -131,7 +134,7 @@ class _Numbered(dict[Any, Any]):
         raise BadRecord(self.reasons.get(number, f"{self.place} has no symbol or member {number}"))
 
 
-def value_reader(writer: Any, reader: Any) -> Callable[[Any], Any]:
+def value_reader(writer: Schema, reader: Schema) -> Callable[[Any], Any]:
     """A function that reads the reader's value from a stream of what was written; it raises
     BadRecord, and whatever fastavro raises.
 
@@ -140,7 +143,7 @@ def value_reader(writer: Any, reader: Any) -> Callable[[Any], Any]:
     """
     import fastavro
 
-    def given(_: Any, schema: Any, __: Any) -> Any:
+    def given(_: Any, schema: Schema, __: Any) -> Any:
         return schema["value"]
 
     fastavro.read.LOGICAL_READERS[f"null-{_GIVEN}"] = given
@@ -153,7 +156,7 @@ def value_reader(writer: Any, reader: Any) -> Callable[[Any], Any]:
     return read
 
 
-def resolved(writer: Any, reader: Any, place: str) -> Any:
+def resolved(writer: Schema, reader: Schema, place: str) -> Schema:
     """The schema for fastavro to read with. Where ``reader`` is None the value is needed by nobody,
     and has no meaning that it could miss.
 
@@ -213,7 +216,7 @@ def default_value(field: Any, place: str) -> Any:
         ) from None
 
 
-def _check(writer: Any, reader: Any, place: str) -> None:
+def _check(writer: Schema, reader: Schema, place: str) -> None:
     written, read = meaning(writer), meaning(reader)
     if written != read and (written, read) not in CONVERTED:
         raise BadRecord(f"{written} for {place} is not read as {read}")
@@ -226,18 +229,18 @@ def _check(writer: Any, reader: Any, place: str) -> None:
         raise BadRecord(f"a decimal for {place} has the scale {scale!r}")
 
 
-def _name(schema: Any) -> str | None:
+def _name(schema: Schema) -> str | None:
     """The whole name of a record, an enum or a fixed; None of other types."""
     return schema.get("name") if isinstance(schema, dict) else None
 
 
-def _same_name(writer: Any, reader: Any) -> bool:
+def _same_name(writer: Schema, reader: Schema) -> bool:
     """As fastavro compares them, without namespaces."""
     last, aliases = writer["name"].rpartition(".")[2], reader.get("aliases", ())
     return last == reader["name"].rpartition(".")[2] or last in aliases or writer["name"] in aliases
 
 
-def _union(writer: list[Any], reader: Any, place: str) -> Any:
+def _union(writer: list[Schema], reader: Schema, place: str) -> Schema:
     """Where a member has the reader's whole name, another namespace or an alias is another one."""
     made = _Numbered(place)
     name = _name(_beside_null(reader) if isinstance(reader, list) else reader)
@@ -255,7 +258,7 @@ def _union(writer: list[Any], reader: Any, place: str) -> Any:
     return made
 
 
-def _symbols(writer: Any, reader: Any, place: str) -> Any:
+def _symbols(writer: Schema, reader: Schema, place: str) -> Any:
     made, default = _Numbered(place), reader.get(DEFAULT)
     for number, one in enumerate(writer["symbols"]):
         if one in reader["symbols"] or default in reader["symbols"]:
@@ -265,7 +268,7 @@ def _symbols(writer: Any, reader: Any, place: str) -> Any:
     return made
 
 
-def _fields(writer: Any, reader: Any, place: str) -> list[Any]:
+def _fields(writer: Schema, reader: Schema, place: str) -> list[Any]:
     missing = {one["name"]: one for one in reader["fields"]} if reader else {}
     names = {alias: name for name, one in missing.items() for alias in one.get("aliases", ())}
     names.update({name: name for name in missing})
@@ -285,7 +288,7 @@ def _fields(writer: Any, reader: Any, place: str) -> list[Any]:
     return made
 
 
-def _from_json(schema: Any, given: Any) -> Any:
+def _from_json(schema: Schema, given: Any) -> Any:
     """A default as fastavro writes it: bytes are a text in JSON, and fields may be left out."""
     if isinstance(schema, list):
         schema = "null" if given is None and "null" in schema else _beside_null(schema)
@@ -317,12 +320,12 @@ def _number(kind: str, given: Any) -> float:
     return made
 
 
-def _in_record(schema: Any) -> Any:
+def _in_record(schema: Schema) -> Schema:
     """A record of one field, of the same bytes, that fastavro takes for one that it has parsed."""
     fields = [{"name": "value", "type": schema}]
     marks = {"__fastavro_parsed": True, "__named_schemas": {}}
     return {"type": "record", "name": "Value", "fields": fields, **marks}
 
 
-def _beside_null(union: list[Any]) -> Any:
+def _beside_null(union: list[Schema]) -> Schema:
     return next(one for one in union if one != "null")

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import datetime
 import types
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from exactum.errors import SettingRefused
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-def checked_type(kind: Any, *, of_json: bool) -> Any:
+
+def checked_type(kind: pa.DataType, *, of_json: bool) -> Any:
     """What msgspec makes of JSON, or of a value of Python, so that it fits the Arrow type ``kind``:
     dictionaries and lists, in which only fields that may be null may be missing.
 
@@ -22,7 +25,7 @@ def checked_type(kind: Any, *, of_json: bool) -> Any:
     """
     import pyarrow as pa
 
-    def of(one: Any) -> Any:
+    def of(one: pa.DataType) -> Any:
         if pa.types.is_struct(one):
             required = {each.name for each in one if not each.nullable}
             return _record({each.name: inside(each) for each in one}, required)
@@ -43,7 +46,7 @@ def checked_type(kind: Any, *, of_json: bool) -> Any:
             return dict[key, inside(one.item_field)]  # type: ignore[valid-type, misc]
         return _atom(one, of_json)
 
-    def inside(one: Any) -> Any:
+    def inside(one: pa.Field) -> Any:
         return of(one.type) | None if one.nullable else of(one.type)
 
     return of(kind)
@@ -80,7 +83,7 @@ def _record(fields: dict[str, Any], required: set[str]) -> Any:
     return record
 
 
-def _atom(kind: Any, of_json: bool) -> Any:
+def _atom(kind: pa.DataType, of_json: bool) -> Any:
     import msgspec
     import pyarrow as pa
 

@@ -15,9 +15,12 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.formats.format import BadRecord, Reader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SHOWN_CHARS_MAX = 60
 """How much of a value a reason shows."""
@@ -30,17 +33,19 @@ _FLOAT = struct.Struct("<f")
 
 Step = Callable[[Any], Any]
 """From a value to that of the column; raises BadRecord where there is none."""
-Rule = Callable[[Any, str], Step | None]
+Rule = Callable[["pa.DataType", str], Step | None]
 """From an Arrow type, and where it stands, to what is done there; None: nothing."""
 
 
-def fitter(kind: Any, atom: Rule, place: str = "value", *, null: bool = True) -> Step | None:
+def fitter(
+    kind: pa.DataType, atom: Rule, place: str = "value", *, null: bool = True
+) -> Step | None:
     """A function of a value as Arrow takes it, that does with each value inside what ``atom`` says
     for its type; None where that is nothing. ``null``: whether the value may be null.
     """
     import pyarrow as pa
 
-    def inside(field: Any, where: str) -> Step | None:
+    def inside(field: pa.Field, where: str) -> Step | None:
         return fitter(field.type, atom, where, null=field.nullable)
 
     step: Step | None
@@ -59,7 +64,7 @@ def fitter(kind: Any, atom: Rule, place: str = "value", *, null: bool = True) ->
     return None if step is None else _unless_null(step, place, null)
 
 
-def fitted(kind: Any, read: Reader) -> Reader:
+def fitted(kind: pa.DataType, read: Reader) -> Reader:
     """``read``, with the scale of their column for decimals."""
     fit = fitter(kind, decimals)
     return read if fit is None else lambda data: fit(read(data))
@@ -110,14 +115,14 @@ def _unless_null(step: Step, place: str, null: bool) -> Step:
 # ---- what is done with the values of one type ----------------------------------------------------
 
 
-def decimals(kind: Any, place: str) -> Step | None:
+def decimals(kind: pa.DataType, place: str) -> Step | None:
     """Decimals get the scale of their column."""
     import pyarrow as pa
 
     return _decimal(kind, place) if pa.types.is_decimal(kind) else None
 
 
-def json_numbers(kind: Any, place: str) -> Step | None:
+def json_numbers(kind: pa.DataType, place: str) -> Step | None:
     """Decimals and floats from numbers of JSON, integers as ``int`` and others as ``Decimal``, and
     from the texts of decimals.
     """
@@ -139,7 +144,7 @@ def json_numbers(kind: Any, place: str) -> Step | None:
     return number
 
 
-def python_values(kind: Any, place: str) -> Step | None:
+def python_values(kind: pa.DataType, place: str) -> Step | None:
     """Decimals, floats and instants, as a function of the user's returns them."""
     import pyarrow as pa
 
@@ -151,7 +156,7 @@ def python_values(kind: Any, place: str) -> Step | None:
     return _instant(place) if pa.types.is_timestamp(kind) and kind.tz else None
 
 
-def _name(kind: Any) -> str:
+def _name(kind: pa.DataType) -> str:
     """Spark's name of a type of numbers."""
     if hasattr(kind, "scale"):
         return f"decimal({kind.precision},{kind.scale})"
@@ -164,7 +169,7 @@ def _shown(value: Any) -> str:
     return (repr(value) if isinstance(value, (str, bytes)) else str(value))[:SHOWN_CHARS_MAX]
 
 
-def _decimal(kind: Any, place: str) -> Step:
+def _decimal(kind: pa.DataType, place: str) -> Step:
     traps = [decimal.Inexact, decimal.InvalidOperation]
     # the wide exponents are those of the texts that a Decimal is made of
     context = decimal.Context(
@@ -194,7 +199,7 @@ def _instant(place: str) -> Step:
     return one
 
 
-def _float(kind: Any, place: str) -> Step:
+def _float(kind: pa.DataType, place: str) -> Step:
     """The same number, but for a ``float`` from a Python float, which has no other: the nearest."""
     nearest = _nearest_float(place)
     name = _name(kind)

@@ -12,10 +12,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from exactum.errors import ExactumError, SettingRefused
 from exactum.packages import not_installed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Reader = Callable[[bytes], Any]
 """From the bytes of a record to what Arrow takes; whatever it raises says why the record is bad,
@@ -105,7 +108,7 @@ def require(package: str, extra: str, format_name: str) -> None:
         ) from None
 
 
-def decoded(column: Any, kind: Any, read: Reader) -> tuple[Any, dict[int, str]]:
+def decoded(column: pa.Array, kind: pa.DataType, read: Reader) -> tuple[pa.Array, dict[int, str]]:
     """From an Arrow array of binary to one of the Arrow type ``kind``, and a reason for each row
     that is bad. A null stays null and is not bad; a bad row is null.
 
@@ -141,7 +144,7 @@ def decoded(column: Any, kind: Any, read: Reader) -> tuple[Any, dict[int, str]]:
 # ---- types ---------------------------------------------------------------------------------------
 
 
-def arrow_type(kind: Any, where: str) -> Any:
+def arrow_type(kind: Any, where: str) -> pa.DataType:
     """Arrow's type for one of Spark's; ``where`` names the record in errors.
 
     Raises:
@@ -150,7 +153,7 @@ def arrow_type(kind: Any, where: str) -> Any:
     import pyarrow as pa
     from pyspark.sql import types as t
 
-    def of(one: Any) -> Any:
+    def of(one: Any) -> pa.DataType:
         if isinstance(one, t.StructType):
             twice = sorted({name for name in one.names if one.names.count(name) > 1})
             if twice:
@@ -223,7 +226,7 @@ def _first_line(error: Exception) -> str:
     return next(filter(None, map(str.strip, str(error).splitlines())), "").rstrip(".")
 
 
-def _atoms() -> dict[Any, Any]:
+def _atoms() -> dict[Any, pa.DataType]:
     import pyarrow as pa
     from pyspark.sql import types as t
 

@@ -13,7 +13,7 @@ from functools import partial
 from http.client import BadStatusLine, HTTPException, IncompleteRead
 from socket import gaierror
 from ssl import SSLError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from uuid import UUID
 
@@ -23,6 +23,9 @@ from exactum.errors import SettingRefused, Unavailable
 from exactum.formats import exact
 from exactum.formats.checked_type import checked_type
 from exactum.formats.format import BadRecord, Bound, Reader, arrow_type, spark_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _UNREACHABLE = frozenset(
     {
@@ -85,7 +88,7 @@ class Function:
         return Bound(kind, partial(_reader, self.f, arrow_type(kind, where)))
 
 
-def _reader(f: Callable[[bytes], Any], checked: Any) -> Reader:
+def _reader(f: Callable[[bytes], Any], checked: pa.DataType) -> Reader:
     shape = checked_type(checked, of_json=False) | None
     fit = exact.fitter(checked, exact.python_values)
 

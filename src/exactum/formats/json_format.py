@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.formats import exact, registry
 from exactum.formats.checked_type import checked_type
@@ -26,6 +26,9 @@ from exactum.formats.format import (
     require,
     spark_type,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MAY_BE_FINER = re.compile(r":[0-9]{2}\.[0-9]{7}|\\u00[23]")
 """In each text of JSON with a time that is finer than a microsecond; few others have it."""
@@ -62,12 +65,12 @@ class Json:
         return Bound(kind, partial(_reader, checked, place), place is not None)
 
 
-def _reader(checked: Any, place: registry.RegistryAddress | None) -> Reader:
+def _reader(checked: pa.DataType, place: registry.RegistryAddress | None) -> Reader:
     read = reader(checked)
     return read if place is None else registry.registered(place, lambda schema, _: read)
 
 
-def reader(checked: Any) -> Reader:
+def reader(checked: pa.DataType) -> Reader:
     """A function from a JSON text to a value of the Arrow type ``checked``; raises BadRecord."""
     import msgspec
 
@@ -95,7 +98,7 @@ def reader(checked: Any) -> Reader:
     return one
 
 
-def _times(kind: Any, place: str) -> exact.Step | None:
+def _times(kind: pa.DataType, place: str) -> exact.Step | None:
     """Refuses the texts of times that msgspec has rounded."""
     import pyarrow as pa
 

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
 from exactum.formats import exact, message_reader, message_type, registry
 from exactum.formats.format import BadRecord, Bound, Reader, arrow_type, reason_of, require
 from exactum.formats.registry import RegistryAddress, SchemaText
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,9 @@ class Protobuf:
         )
 
 
-def _reader(message: message_type.MessageType, place: RegistryAddress | None, kind: Any) -> Reader:
+def _reader(
+    message: message_type.MessageType, place: RegistryAddress | None, kind: pa.DataType
+) -> Reader:
     read = message.descriptor()
     if place is None:
         return exact.fitted(kind, message_reader.reader(read, read))

@@ -13,12 +13,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from exactum.errors import ExactumError, SettingRefused, Unavailable
 from exactum.formats.format import BadRecord, Reader, reason_of
 from exactum.packages import not_installed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 DESCRIPTORS = "serialized"
 """A form of Protobuf schemas."""
@@ -121,7 +125,7 @@ def place(
     return made
 
 
-def with_ids(column: Any, headers: Any, name: str) -> Any:
+def with_ids(column: pa.Array, headers: pa.Array, name: str) -> pa.Array:
     """The records with what stands in their last header ``name``, the id of a schema, before them;
     ``headers`` are those of Kafka as Spark has them.
     """
@@ -243,7 +247,7 @@ def _writer(at: RegistryAddress, number: int | str, until_s: float) -> SchemaTex
 
 
 @cache
-def _client(at: RegistryAddress) -> Any:
+def _client(at: RegistryAddress) -> SchemaRegistryClient:
     """The client of this process. It sends one request at a time, and a task has one thread.
 
     It remembers schemas by id alone: there is one for each form.
@@ -272,7 +276,9 @@ def _first_asked_s(at: RegistryAddress, number: int | str) -> float:
     return time.monotonic()
 
 
-def _found(at: RegistryAddress, named: str, ask: Callable[[], Any], until_s: float) -> SchemaText:
+def _found(
+    at: RegistryAddress, named: str, ask: Callable[[], Schema], until_s: float
+) -> SchemaText:
     """What ``ask`` finds, with its references. That there is none is believed when it is asked
     again at ``until_s`` of the monotonic clock.
 
@@ -288,7 +294,7 @@ def _found(at: RegistryAddress, named: str, ask: Callable[[], Any], until_s: flo
         return _asked(at, named, ask)
 
 
-def _asked(at: RegistryAddress, named: str, ask: Callable[[], Any]) -> SchemaText:
+def _asked(at: RegistryAddress, named: str, ask: Callable[[], Schema]) -> SchemaText:
     schema = _answer(at, named, ask)
     references: dict[str, str] = {}
     _add_references(at, schema, references)
@@ -296,7 +302,7 @@ def _asked(at: RegistryAddress, named: str, ask: Callable[[], Any]) -> SchemaTex
     return SchemaText(schema.schema_str, kind, tuple(references.items()), tuple(_rules(schema)))
 
 
-def _answer(at: RegistryAddress, named: str, ask: Callable[[], Any]) -> Any:
+def _answer(at: RegistryAddress, named: str, ask: Callable[[], Schema]) -> Schema:
     """One question, as ``_found`` asks it."""
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
@@ -334,7 +340,7 @@ def _silent(at: RegistryAddress, what: str) -> str:
     )
 
 
-def _add_references(at: RegistryAddress, schema: Any, found: dict[str, str]) -> None:
+def _add_references(at: RegistryAddress, schema: Schema, found: dict[str, str]) -> None:
     """
     Raises:
         _Unknown: one is not there, or in another context, whose own references nobody could tell
@@ -353,7 +359,7 @@ def _add_references(at: RegistryAddress, schema: Any, found: dict[str, str]) -> 
         found[one.name] = referred.schema_str
 
 
-def _by_id(at: RegistryAddress, number: int | str) -> Any:
+def _by_id(at: RegistryAddress, number: int | str) -> Schema:
     from confluent_kafka.schema_registry.error import SchemaRegistryError
 
     client = _client(at)
@@ -368,7 +374,9 @@ def _by_id(at: RegistryAddress, number: int | str) -> Any:
         raise
 
 
-def _version(at: RegistryAddress, subject: str, version: int | None, deleted: bool = False) -> Any:
+def _version(
+    at: RegistryAddress, subject: str, version: int | None, deleted: bool = False
+) -> Schema:
     client = _client(at)
     if version is None:
         return client.get_latest_version(subject, fmt=at.form).schema
@@ -386,7 +394,7 @@ def _unusable(at: RegistryAddress, found: SchemaText) -> str:
     return ""
 
 
-def _rules(schema: Any) -> Iterator[str]:
+def _rules(schema: Schema) -> Iterator[str]:
     """The rules of a data contract that Confluent's client applies when it reads, or to come from
     one version to another, but for mere conditions.
     """

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+
+import pyarrow as pa
 
 from exactum.errors import EpochAborted, ExactumError, RowsRefused, SettingRefused, UnknownFailure
 from exactum.kafka.failure import DeliveryError, KafkaFailure, access_refused
@@ -67,7 +68,7 @@ class PlainWriter:
         self._batch_bytes = number(settings, "batch.size")
         self._rows = 0
 
-    def write(self, batch: Any) -> Rejection | None:
+    def write(self, batch: pa.RecordBatch) -> Rejection | None:
         batch, rejection = self._rules.takeable(batch)
         if batch.num_rows:
             with self._understood():

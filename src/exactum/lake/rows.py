@@ -17,7 +17,7 @@ from exactum.files.partition import Partitioning
 from exactum.files.writer import FilePlan, FileRows, Refusal
 from exactum.lake.types import spark_type
 from exactum.sinks.rows import RowCheck
-from exactum.values.nested import is_bytes, is_text, rows_where
+from exactum.values.nested import Mask, is_bytes, is_text, rows_where
 from exactum.values.times import out_of_years
 
 TEXT_MAX = 32
@@ -115,7 +115,7 @@ class TableRefusal(Refusal):
             check.refuse(rows_where(values, _out_of_years), why, values)
 
 
-def _out_of_years(values: pa.Array) -> Any:
+def _out_of_years(values: pa.Array) -> Mask | None:
     """Of dates alone: instants of any year are merged."""
     return out_of_years(values) if pa.types.is_date(values.type) else None
 

@@ -26,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -424,7 +424,7 @@ class TableTarget(MovingTarget):
         # To take them by number would join the chunks first, and one array has no more than 2 GiB.
         return Upsert(rows.filter(is_last), key, facts["delete_when"])
 
-    def _read(self, name: str, read: Callable[[Any], Any]) -> Any:
+    def _read(self, name: str, read: Callable[[IO[bytes]], Any]) -> Any:
         with closing(self.staging.storage.reader(name)) as file:
             return read(file)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
@@ -53,7 +53,7 @@ class TransformPartitioning(Partitioning):
         self._schema = schema
         self._sort_by = sort_by
 
-    def split(self, table: pa.Table) -> Any:
+    def split(self, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         fields = [self._schema.field(name) for name in table.column_names]
         return super().split(self._sorted(table.cast(pa.schema(fields))))
 

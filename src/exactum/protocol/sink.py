@@ -9,12 +9,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from exactum.errors import SettingRefused
 from exactum.protocol.model import Incarnation, PreparedTransaction
 from exactum.protocol.participant import Participant, Sweepable
 from exactum.storage.storage import Storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class Rejection:
         TypeError: ``reasons`` is one text.
     """
 
-    rows: Any
+    rows: pa.RecordBatch
     reasons: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -128,7 +131,7 @@ class Rejection:
 class Writer(Protocol):
     """Executor half of a sink: one for each task. Used by one thread."""
 
-    def write(self, batch: Any) -> Rejection | None:
+    def write(self, batch: pa.RecordBatch) -> Rejection | None:
         """Write one Arrow record batch. Nothing of it is visible to readers yet.
 
         Returns the rows that the target can never take (too long, null where none may be), if there

@@ -18,16 +18,19 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from exactum.storage.storage import NewFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Frame = tuple[memoryview, int]
 """A frame as it was written, and the number of its rows."""
 _FRAME = struct.Struct(">QQII")
 
 
-def _codec() -> Any:
+def _codec() -> pa.Codec:
     import pyarrow as pa
 
     return pa.Codec("lz4")
@@ -90,7 +93,7 @@ class FrameReader:
 # ---- frames in Arrow's own format ------------------------------------------------------------
 
 
-def packed(batch: Any) -> Any:
+def packed(batch: pa.RecordBatch) -> pa.Buffer:
     """A frame of one record batch."""
     import pyarrow as pa
 
@@ -100,7 +103,7 @@ def packed(batch: Any) -> Any:
     return sink.getvalue()
 
 
-def unpacked(frame: Any) -> Any:
+def unpacked(frame: memoryview) -> pa.RecordBatch:
     """The record batch of a frame."""
     import pyarrow as pa
 
@@ -108,7 +111,7 @@ def unpacked(frame: Any) -> Any:
         return stream.read_next_batch()
 
 
-def without(frame: Any, places: Sequence[int]) -> memoryview:
+def without(frame: memoryview, places: Sequence[int]) -> memoryview:
     """The frame without the rows at these places."""
     import numpy as np
     import pyarrow as pa

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from exactum.protocol.sink import Rejection
-from exactum.values.nested import numpy_mask
+from exactum.values.nested import Mask, numpy_mask
 from exactum.values.shown import shown
 
-Names = Callable[[Any], Sequence[str]]
+Names = Callable[[pa.RecordBatch], Sequence[str]]
 """Of a record batch of refused rows: what to call each of them in its reason."""
 
 
@@ -21,12 +20,17 @@ class RowCheck:
     objects.
     """
 
-    def __init__(self, batch: Any) -> None:
+    def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
         self._reasons: dict[int, list[str]] = {}
 
     def refuse(
-        self, rows: Any, why: str | Callable[[int], str], has: Any = None, *, again: bool = True
+        self,
+        rows: pa.BooleanArray | Mask | None,
+        why: str | Callable[[int], str],
+        has: pa.Array | None = None,
+        *,
+        again: bool = True,
     ) -> None:
         """``rows`` is a mask, Arrow's (where null is no) or NumPy's; None: none of them. ``why``:
         of all, or of each by its number. ``has``: an array with what each row has instead, to be
@@ -44,7 +48,7 @@ class RowCheck:
             ending = f", the row has {found[number]}" if found else ""
             self._reasons.setdefault(place, []).append(text + ending)
 
-    def outcome(self, names: Names | None = None) -> tuple[Any, Rejection | None]:
+    def outcome(self, names: Names | None = None) -> tuple[pa.RecordBatch, Rejection | None]:
         """The rows without a reason (the batch itself if none has any), and the others."""
         if not self._reasons:
             return self.batch, None
@@ -55,7 +59,7 @@ class RowCheck:
         return self.batch.filter(pa.array(good)), rejection
 
 
-def rejected(rows: Any, reasons: Sequence[str], names: Names | None = None) -> Rejection:
+def rejected(rows: pa.RecordBatch, reasons: Sequence[str], names: Names | None = None) -> Rejection:
     """These rows, each with its name before its reason."""
     named = [] if names is None else names(rows)
     if named:

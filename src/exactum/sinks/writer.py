@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.errors import EpochAborted, ExactumError, SettingRefused, Unavailable
 from exactum.protocol.model import PreparedTransaction
@@ -18,6 +18,9 @@ from exactum.sinks.frames import FrameWriter
 from exactum.sinks.staged import StagedFile, StagedPart
 from exactum.sinks.staging import StagedName, Staging
 from exactum.storage.storage import NewFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger("exactum.sinks")
 
@@ -126,7 +129,7 @@ class TaskRows(ABC):
         self._plan = plan
 
     @abstractmethod
-    def write(self, batch: Any, files: TaskFiles) -> Rejection | None:
+    def write(self, batch: pa.RecordBatch, files: TaskFiles) -> Rejection | None:
         """See ``Writer.write``. Where no row is taken, no file is begun."""
 
     def finish(self, files: TaskFiles) -> None:  # noqa: B027  (most gather nothing)
@@ -177,7 +180,7 @@ class StagedWriter:
         self._files = TaskFiles(staging, self._name)
         self._prepared: PreparedTransaction | None = None
 
-    def write(self, batch: Any) -> Rejection | None:
+    def write(self, batch: pa.RecordBatch) -> Rejection | None:
         with self._explained():
             return self._rows.write(batch, self._files)
 

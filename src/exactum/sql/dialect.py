@@ -22,6 +22,8 @@ from exactum.sql.table import Column, ColumnLimits, Kind, Table, TableName, spli
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from exactum.sinks.frames import Frame, FrameWriter
     from exactum.sql.rows import Broken
 
@@ -60,7 +62,7 @@ class RowEncoder(Protocol):
     def header(self) -> Mapping[str, Any]:
         """What ``load`` has to know of the frames: plain JSON values, the same for all of them."""
 
-    def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
+    def write(self, batch: pa.RecordBatch, frames: FrameWriter) -> Broken | None:
         """Write an Arrow record batch whose columns are those that this was made with, in their
         order.
 
@@ -82,7 +84,7 @@ class RefusedRow:
     """
 
     number: int
-    row: Any
+    row: pa.RecordBatch
     why: str
 
 
@@ -326,7 +328,7 @@ class Dialect(ABC):
     def encoder(
         self,
         columns: Sequence[Column],
-        kinds: Sequence[Any] | None,
+        kinds: Sequence[pa.DataType] | None,
         facts: Mapping[str, Any],
     ) -> RowEncoder:
         """For columns that come as these Arrow types; None: not known, for no rows. ``facts`` are

@@ -26,6 +26,7 @@ from exactum.sql.table import Column, Kind
 from exactum.values import times
 from exactum.values.json_text import is_writable
 from exactum.values.nested import (
+    Mask,
     data_of,
     is_bytes,
     is_text,
@@ -51,11 +52,11 @@ class Broken:
     """
 
     rule: str
-    mask: Any
-    has: Any = None
+    mask: pa.BooleanArray | Mask
+    has: pa.Array | None = None
 
 
-Rule = Callable[[Column, Any], Iterator[Broken]]
+Rule = Callable[[Column, pa.Array], Iterator[Broken]]
 """Of a column and an Arrow array in which text is UTF-8. What it yields may be broken by no value,
 and its mask may be null where the value is.
 """
@@ -75,7 +76,7 @@ class TableRules:
     filled: tuple[str, ...] = ()
     named_by: tuple[str, ...] = ()
 
-    def split(self, batch: Any) -> tuple[Any, Rejection | None]:
+    def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Rejection | None]:
         """The rows that keep to all rules (``batch`` itself if all do), and the others with the
         reasons.
 
@@ -88,7 +89,7 @@ class TableRules:
                 check.refuse(broken.mask, rule, broken.has)
         return check.outcome(self.names)
 
-    def names(self, rows: Any) -> list[str]:
+    def names(self, rows: pa.RecordBatch) -> list[str]:
         """What a reason calls each of these rows; empty without a column that names them."""
         values = [shown(rows.column(name)) for name in self.named_by]
         return [
@@ -96,7 +97,7 @@ class TableRules:
             for row in zip(*values, strict=True)
         ]
 
-    def broken(self, column: Column, values: Any) -> Iterator[Broken]:
+    def broken(self, column: Column, values: pa.Array) -> Iterator[Broken]:
         """Each rule that some value breaks. UTF-8 comes first: no other rule, and no server, sees
         what is none.
         """
@@ -111,7 +112,7 @@ class TableRules:
         yield from _broken(column, values)
 
 
-def _broken(column: Column, values: Any) -> Iterator[Broken]:
+def _broken(column: Column, values: pa.Array) -> Iterator[Broken]:
     """The rules of the column's kind that some value breaks, with null as no."""
     for rule in RULES.get(column.kind, ()):
         for broken in rule(column, values):
@@ -131,13 +132,13 @@ class _Numbers:
     the greatest that its type has, and ``first`` the least.
     """
 
-    values: Any
+    values: pa.Array
     unit: int | Fraction
     first: int
     last: int
 
 
-def _numbers(column: Column, values: Any) -> _Numbers | None:
+def _numbers(column: Column, values: pa.Array) -> _Numbers | None:
     """In units of the column's limits; None where the array has no whole numbers."""
     kind = values.type
     if pa.types.is_decimal(kind):
@@ -156,12 +157,12 @@ def _numbers(column: Column, values: Any) -> _Numbers | None:
     return _Numbers(values, unit, first, last)
 
 
-def _scalar(number: int, kind: Any) -> Any:
+def _scalar(number: int, kind: pa.DataType) -> pa.Scalar:
     is_decimal = pa.types.is_decimal(kind)
     return pa.scalar(Decimal(f"{number}E{-kind.scale}") if is_decimal else number, kind)
 
 
-def _range(column: Column, values: Any) -> Iterator[Broken]:
+def _range(column: Column, values: pa.Array) -> Iterator[Broken]:
     limits, numbers = column.limits, _numbers(column, values)
     lowest: int | Fraction | None = limits.lowest
     highest: int | Fraction | None = limits.highest
@@ -195,7 +196,7 @@ def _says_range(column: Column) -> str:
     return f"holds {first} to {last}"
 
 
-def _digits(column: Column, values: Any) -> Iterator[Broken]:
+def _digits(column: Column, values: pa.Array) -> Iterator[Broken]:
     """What has digits after the last that the column keeps: a server would round them, or cut
     them.
     """
@@ -222,13 +223,13 @@ def _digits(column: Column, values: Any) -> Iterator[Broken]:
     yield Broken(rule, pc.not_equal(found, kept), values)
 
 
-def _sign(column: Column, values: Any) -> Iterator[Broken]:
+def _sign(column: Column, values: pa.Array) -> Iterator[Broken]:
     if column.limits.lowest == 0:
         zero = pa.scalar(0, values.type)
         yield Broken("holds no negative numbers", pc.less(values, zero), values)
 
 
-def _float(column: Column, values: Any) -> Iterator[Broken]:
+def _float(column: Column, values: pa.Array) -> Iterator[Broken]:
     if not pa.types.is_floating(values.type):
         return
     limits = column.limits
@@ -242,7 +243,7 @@ def _float(column: Column, values: Any) -> Iterator[Broken]:
 # ---- text, bytes, JSON -----------------------------------------------------------------------
 
 
-def _length(column: Column, values: Any) -> Iterator[Broken]:
+def _length(column: Column, values: pa.Array) -> Iterator[Broken]:
     limits = column.limits
     if limits.length_max is None or not (is_text(values.type) or is_bytes(values.type)):
         return
@@ -258,7 +259,7 @@ def _length(column: Column, values: Any) -> Iterator[Broken]:
         yield Broken(f"holds no less than {limits.length_min} {unit}", too_short, lengths)
 
 
-def _characters(column: Column, values: Any) -> Iterator[Broken]:
+def _characters(column: Column, values: pa.Array) -> Iterator[Broken]:
     limits = column.limits
     if not is_text(values.type):
         return
@@ -272,13 +273,13 @@ def _characters(column: Column, values: Any) -> Iterator[Broken]:
             yield Broken(f"holds characters up to U+{last:04X}", beyond, values)
 
 
-def _has_nul(values: Any) -> bool:
+def _has_nul(values: pa.Array) -> bool:
     """One pass over the bytes, 30 times as fast as to look into each text."""
     data = data_of(values)
     return len(data) > 0 and data.min() == 0
 
 
-def _spelling(column: Column, values: Any) -> Iterator[Broken]:
+def _spelling(column: Column, values: pa.Array) -> Iterator[Broken]:
     limits = column.limits
     if limits.choices is not None:
         known = pc.is_in(values, value_set=pa.array(limits.choices, values.type))
@@ -290,7 +291,7 @@ def _spelling(column: Column, values: Any) -> Iterator[Broken]:
         yield Broken(f"holds {limits.form.says}", pc.invert(fits), values)
 
 
-def _json(column: Column, values: Any) -> Iterator[Broken]:
+def _json(column: Column, values: pa.Array) -> Iterator[Broken]:
     """Texts are JSON already; of what is nested each text and each key is looked at."""
     limits = column.limits
     if pa.types.is_nested(values.type):
@@ -308,7 +309,7 @@ def _json(column: Column, values: Any) -> Iterator[Broken]:
         yield Broken("holds JSON", ~is_json(values, limits.json_depth_max), values)
 
 
-def _has_twins(kind: Any) -> bool:
+def _has_twins(kind: pa.DataType) -> bool:
     """Whether a struct, at any depth, has two fields of one name: readers of JSON see the last one
     alone.
     """
@@ -319,13 +320,13 @@ def _has_twins(kind: Any) -> bool:
     return twins or any(_has_twins(field.type) for field in inner)
 
 
-def _with_nul(values: Any) -> Any:
+def _with_nul(values: pa.Array) -> Mask | None:
     if not is_text(values.type) or not _has_nul(values):
         return None
     return numpy_mask(pc.match_substring(values, "\0"))
 
 
-def _elements(column: Column, values: Any) -> Iterator[Broken]:
+def _elements(column: Column, values: pa.Array) -> Iterator[Broken]:
     """The rules of the element, for each element."""
     if column.element is None or not pa.types.is_nested(values.type):
         return
@@ -355,7 +356,7 @@ RULES: Mapping[Kind, tuple[Rule, ...]] = {
 # ---- whether a text is JSON ------------------------------------------------------------------
 
 
-def is_json(values: Any, depth_max: int) -> Any:
+def is_json(values: pa.Array, depth_max: int) -> Mask:
     """A NumPy mask of the texts (valid UTF-8) that are JSON; true where there is none."""
     decode = msgspec.json.Decoder(float_hook=str).decode  # a number of any size is one
     texts = values.to_pylist()

@@ -100,7 +100,7 @@ class SqlRows(TaskRows):
         self._sent = [*plan.frame_columns, *flag]
         self._expected = sorted(self._sent)
 
-    def write(self, batch: Any, files: TaskFiles) -> Rejection | None:
+    def write(self, batch: pa.RecordBatch, files: TaskFiles) -> Rejection | None:
         """
         Raises:
             FrameRefused: the batch does not have exactly the columns that the frame had at start.
@@ -126,7 +126,7 @@ class SqlRows(TaskRows):
                 rejection = together(rejection, check.outcome(self._rules.names)[1])
         return rejection
 
-    def _numbered(self, batch: Any, task: int) -> Any:
+    def _numbered(self, batch: pa.RecordBatch, task: int) -> pa.RecordBatch:
         """With ``exactum_row``, for an upsert."""
         if self._plan.mode is not Mode.UPSERT:
             return batch
@@ -136,7 +136,7 @@ class SqlRows(TaskRows):
         names = [*batch.schema.names, ROW]
         return pa.RecordBatch.from_arrays([*batch.columns, numbers], names=names)
 
-    def _encoder_for(self, kinds: list[Any]) -> RowEncoder:
+    def _encoder_for(self, kinds: list[pa.DataType]) -> RowEncoder:
         """All of a frame's batches have the same Arrow types."""
         if self._encoder is None:
             plan = self._plan

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,7 @@ _ESCAPES = {chr(c): json.dumps(chr(c))[1:-1] for c in (0x5C, 0x22, *range(0x20))
 """The backslash first."""
 
 
-def json_texts(values: Any, *, keep_bytes: bool = False) -> Any:
+def json_texts(values: pa.Array, *, keep_bytes: bool = False) -> pa.Array:
     """A large_string array, null where the value is null.
 
     ``keep_bytes``: text that is no UTF-8 is an object with its bytes, ``{"base64":"/w=="}``; not
@@ -54,7 +53,7 @@ def json_texts(values: Any, *, keep_bytes: bool = False) -> Any:
     return _leaves(values)
 
 
-def is_writable(kind: Any) -> bool:
+def is_writable(kind: pa.DataType) -> bool:
     """Whether ``json_texts`` takes the Arrow type."""
     if pa.types.is_nested(kind):
         return all(is_writable(kind.field(i).type) for i in range(kind.num_fields))
@@ -66,7 +65,7 @@ def is_writable(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _leaves(values: Any) -> Any:
+def _leaves(values: pa.Array) -> pa.Array:
     kind = values.type
     if is_text(kind):
         return _quoted(repaired(values).cast(TEXT))
@@ -90,7 +89,7 @@ def _leaves(values: Any) -> Any:
     raise TypeError(f"values of the Arrow type {kind} have no JSON")
 
 
-def _with_bytes(values: Any) -> Any:
+def _with_bytes(values: pa.Array) -> pa.Array:
     broken = not_utf8(values)
     texts = _leaves(values)
     if broken is None:
@@ -100,7 +99,7 @@ def _with_bytes(values: Any) -> Any:
     return pc.replace_with_mask(texts, pa.array(broken), pa.array(objects, TEXT))
 
 
-def _structs(values: Any, keep_bytes: bool) -> Any:
+def _structs(values: pa.Array, keep_bytes: bool) -> pa.Array:
     """Each field with a comma before it, or nothing; then the first comma goes."""
     kind = values.type
     fields = [
@@ -114,7 +113,7 @@ def _structs(values: Any, keep_bytes: bool) -> Any:
     return _where_valid(values, pc.replace_substring(texts, "{,", "{", max_replacements=1))
 
 
-def joined(lists: Any, items: Any, opening: str, closing: str) -> Any:
+def joined(lists: pa.Array, items: pa.Array, opening: str, closing: str) -> pa.Array:
     """The texts of lists, with commas. ``items``: a text, none of them null, for each element."""
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
@@ -122,7 +121,7 @@ def joined(lists: Any, items: Any, opening: str, closing: str) -> Any:
     return _where_valid(lists, concatenated(opening, body, closing))
 
 
-def _keys(values: Any) -> Any:
+def _keys(values: pa.Array) -> pa.Array:
     """Keys are text: what has no quotes gets them."""
     texts = json_texts(values)
     quoted = pc.starts_with(texts, '"')
@@ -133,7 +132,7 @@ def _keys(values: Any) -> Any:
     return pc.if_else(quoted, texts, concatenated('"', texts, '"'))
 
 
-def _quoted(values: Any) -> Any:
+def _quoted(values: pa.Array) -> pa.Array:
     data = data_of(values)
     if len(data):
         controls = data.min() < 0x20
@@ -143,7 +142,7 @@ def _quoted(values: Any) -> Any:
     return concatenated('"', values, '"')
 
 
-def _where_valid(values: Any, texts: Any) -> Any:
+def _where_valid(values: pa.Array, texts: pa.Array) -> pa.Array:
     return (
         pc.if_else(values.is_valid(), texts, pa.scalar(None, TEXT)) if values.null_count else texts
     )

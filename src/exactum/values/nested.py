@@ -12,19 +12,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Test = Callable[[Any], Any]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Numbers = Any
+"""An array of NumPy's, of whole numbers: not by that name, for its stubs have no buffer."""
+Test = Callable[[pa.Array], Mask | None]
 """An array without nesting -> a NumPy mask of its values, or None for none."""
 
 
-def is_text(kind: Any) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def is_bytes(kind: Any) -> bool:
+def is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def as_list(values: Any) -> Any:
+def as_list(values: pa.Array) -> pa.Array:
     """A map as the list of its entries, structs of ``key`` and ``value``; a list as it is."""
     kind = values.type
     if not pa.types.is_map(kind):
@@ -35,7 +38,7 @@ def as_list(values: Any) -> Any:
     return values.cast(pa.list_(entry))
 
 
-def rows_where(values: Any, test: Test) -> Any:
+def rows_where(values: pa.Array, test: Test) -> Mask | None:
     """Which rows hold, at any depth, a value for which ``test`` is true: a NumPy mask, or None for
     none.
     """
@@ -55,7 +58,7 @@ def rows_where(values: Any, test: Test) -> Any:
     return mask
 
 
-def parents_of(lists: Any) -> Any:
+def parents_of(lists: pa.Array) -> Numbers:
     """Of each element of ``lists.flatten()``, which of the lists it is in, as NumPy's numbers.
 
     A list that is null may hide elements, as those have that a Python function has made:
@@ -65,7 +68,7 @@ def parents_of(lists: Any) -> Any:
     return np.repeat(np.arange(len(lists)), counts)
 
 
-def data_of(values: Any) -> Any:
+def data_of(values: pa.Array) -> Numbers:
     """The bytes of all values of a text or binary array, one after another, as NumPy sees them."""
     bounds, data = bounds_of(values), values.buffers()[2]
     if data is None or len(values) == 0:
@@ -73,7 +76,7 @@ def data_of(values: Any) -> Any:
     return np.frombuffer(data, np.uint8)[int(bounds[0]) : int(bounds[-1])]
 
 
-def bytes_of(values: Any) -> tuple[Any, Any]:
+def bytes_of(values: pa.Array) -> tuple[Numbers, Numbers]:
     """The same, and where in them each value begins and the last one ends. Null is as long as the
     array says, mostly nothing.
     """
@@ -81,7 +84,7 @@ def bytes_of(values: Any) -> tuple[Any, Any]:
     return data_of(values), bounds - bounds[0]
 
 
-def bounds_of(values: Any) -> np.ndarray[Any, Any]:
+def bounds_of(values: pa.Array) -> np.ndarray[Any, Any]:
     """Where each value of a text or binary array begins in its buffer, and the end of the last."""
     kind = values.type
     is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
@@ -93,7 +96,7 @@ def bounds_of(values: Any) -> np.ndarray[Any, Any]:
     )
 
 
-def hex_texts(values: Any) -> Any:
+def hex_texts(values: pa.Array) -> pa.Array:
     """Bytes in hexadecimal, as a large_string array: one pass over all of them."""
     data, ends = bytes_of(values.cast(pa.large_binary()))
     digits = pa.py_buffer(data.tobytes().hex().encode())
@@ -103,14 +106,14 @@ def hex_texts(values: Any) -> Any:
     return pc.if_else(values.is_valid(), texts, pa.scalar(None, pa.large_string()))
 
 
-def numpy_mask(mask: Any) -> Any:
+def numpy_mask(mask: pa.BooleanArray) -> Mask | None:
     """An Arrow mask, where null is no, as NumPy's; None when it is false everywhere."""
     if not pc.any(mask).as_py():
         return None
     return mask_of(pc.fill_null(mask, False))
 
 
-def mask_of(column: Any) -> Any:
+def mask_of(column: pa.BooleanArray) -> Mask:
     """Arrow's booleans, none of them null, as NumPy's.
 
     ``to_numpy`` imports pandas where it is installed, to see whether there is a Series: 0.3 s of
@@ -126,12 +129,12 @@ def mask_of(column: Any) -> Any:
 # ---- UTF-8 -----------------------------------------------------------------------------------
 
 
-def not_utf8(values: Any) -> Any:
+def not_utf8(values: pa.Array) -> Mask | None:
     """Which rows hold text, at any depth, that is not UTF-8: a NumPy mask, or None for none."""
     return rows_where(values, _not_utf8)
 
 
-def repaired(values: Any) -> Any:
+def repaired(values: pa.Array) -> pa.Array:
     """A text array in which each byte that is no UTF-8 is shown as ``\\xff``; itself where there is
     none.
     """
@@ -142,7 +145,7 @@ def repaired(values: Any) -> Any:
     return pa.array(texts, values.type)
 
 
-def _not_utf8(values: Any) -> Any:
+def _not_utf8(values: pa.Array) -> Mask | None:
     if not is_text(values.type) or _all_utf8(values):
         return None
     broken = np.fromiter(
@@ -151,7 +154,7 @@ def _not_utf8(values: Any) -> Any:
     return broken if broken.any() else None
 
 
-def _all_utf8(values: Any) -> bool:
+def _all_utf8(values: pa.Array) -> bool:
     """False where some value may be bad. A look at all bytes at once settles plain ASCII in a
     fraction of the time.
     """
@@ -165,7 +168,7 @@ def _all_utf8(values: Any) -> bool:
     return True
 
 
-def _bytes(values: Any) -> list[bytes | None]:
+def _bytes(values: pa.Array) -> list[bytes | None]:
     found: list[bytes | None] = values.cast(pa.large_binary()).to_pylist()
     return found
 

@@ -22,12 +22,12 @@ _BITS = 64
 _NULL = np.uint64(0x6E756C6C)
 
 
-def row_hashes(rows: Any) -> Any:
+def row_hashes(rows: pa.RecordBatch) -> Any:
     """A NumPy array of unsigned 64-bit integers, one for each row of a record batch."""
     return _together(rows.columns, rows.num_rows)
 
 
-def hashes(values: Any) -> Any:
+def hashes(values: pa.Array) -> Any:
     """The same for each value of an Arrow array. The entries of a map count in any order, those of
     a list in theirs.
     """
@@ -37,7 +37,7 @@ def hashes(values: Any) -> Any:
     return found
 
 
-def _raw(values: Any) -> Any:
+def _raw(values: pa.Array) -> Any:
     kind = values.type
     if is_text(kind) or is_bytes(kind):
         return _checksums(values.cast(pa.large_binary()).to_pylist())
@@ -60,19 +60,19 @@ def _checksums(values: Iterable[bytes | None]) -> Any:
     return np.array([0 if value is None else crc32(value) for value in values], np.uint64)
 
 
-def _integers(values: Any) -> Any:
+def _integers(values: pa.Array) -> Any:
     filled = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
     return filled.astype(np.int64).view(np.uint64)
 
 
-def _together(columns: Iterable[Any], count: int) -> Any:
+def _together(columns: Iterable[pa.Array], count: int) -> Any:
     total = np.zeros(count, np.uint64)
     for column in columns:
         total = _mixed(total * _STEP + hashes(column))
     return total
 
 
-def _of_lists(values: Any, *, ordered: bool) -> Any:
+def _of_lists(values: pa.Array, *, ordered: bool) -> Any:
     """The sum of what is in each, and how many there are."""
     if not len(values):
         return np.zeros(0, np.uint64)

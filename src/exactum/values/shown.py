@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from exactum.values import times
@@ -15,12 +13,12 @@ SHOWN_MAX = 60
 """Most characters of a value's text."""
 
 
-def shown(values: Any) -> list[str]:
+def shown(values: pa.Array) -> list[str]:
     """For few values: those of rows that are refused."""
     return ["None" if text is None else cut(text, SHOWN_MAX) for text in _texts(values)]
 
 
-def _texts(values: Any) -> list[str | None]:
+def _texts(values: pa.Array) -> list[str | None]:
     kind = values.type
     if is_text(kind):
         return [None if text is None else repr(text) for text in repaired(values).to_pylist()]
@@ -36,6 +34,6 @@ def _texts(values: Any) -> list[str | None]:
     return _list(values.cast(pa.string()))
 
 
-def _list(texts: Any) -> list[str | None]:
+def _list(texts: pa.Array) -> list[str | None]:
     found: list[str | None] = texts.to_pylist()
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,12 +13,12 @@ TEXT = pa.large_string()
 """Texts of a whole batch may be more than 2 GiB."""
 
 
-def concatenated(*texts: Any) -> Any:
+def concatenated(*texts: pa.Array | str) -> pa.Array:
     """Of arrays, and texts that stand in each row; null where one of the arrays is."""
     return pc.binary_join_element_wise(*map(_scalar, texts), _scalar(""))
 
 
-def without_nulls(*texts: Any, between: str = "") -> Any:
+def without_nulls(*texts: pa.Array | str, between: str = "") -> pa.Array:
     """The same, and nothing in the place of a null. (Arrow's null_handling="skip" drops a row of
     nulls.)
     """
@@ -28,7 +27,7 @@ def without_nulls(*texts: Any, between: str = "") -> Any:
     )
 
 
-def floats(values: Any, quote: str) -> Any:
+def floats(values: pa.Array, quote: str) -> pa.Array:
     """The shortest digits that name this value and no other, with a point or an exponent; the three
     that are no numbers as Java spells them, between ``quote``.
     """
@@ -43,7 +42,7 @@ def floats(values: Any, quote: str) -> Any:
     return texts
 
 
-def decimals(values: Any) -> Any:
+def decimals(values: pa.Array) -> pa.Array:
     """All digits of the scale, never an exponent."""
     texts = values.cast(TEXT)
     short = pc.match_substring(texts, "E")
@@ -53,7 +52,7 @@ def decimals(values: Any) -> Any:
     return pc.replace_with_mask(texts, pc.fill_null(short, False), pa.array(plain, TEXT))
 
 
-def instants(values: Any) -> Any:
+def instants(values: pa.Array) -> pa.Array:
     """ISO 8601 with microseconds: in UTC with ``Z``, or without a zone where the column has none.
 
     An instant whose year only some zone's clock keeps within 1 to 9999 (31 December 9999, 23:59:59
@@ -76,5 +75,5 @@ def instants(values: Any) -> Any:
     return texts
 
 
-def _scalar(text: Any) -> Any:
+def _scalar(text: pa.Array | str) -> pa.Array | pa.Scalar:
     return pa.scalar(text, TEXT) if isinstance(text, str) else text

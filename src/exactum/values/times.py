@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from exactum.values.nested import numpy_mask
+from exactum.values.nested import Mask, numpy_mask
 
 Spell = Callable[[int, int, int], str]
 """Year (0 is 1 BC), month, day -> the day's text."""
@@ -58,12 +57,12 @@ def instant_text(micros: int, spell: Spell = iso_day, between: str = " ") -> str
     return f"{day_text(days, spell)}{between}{hour:02d}:{minute:02d}:{second:02d}.{fraction:06d}"
 
 
-def micros_of(values: Any) -> Any:
+def micros_of(values: pa.Array) -> pa.Array:
     """A timestamp array as microseconds (UTC, where it has a zone)."""
     return values.cast(pa.timestamp("us", values.type.tz)).view(pa.int64())
 
 
-def are_ordinary(values: Any) -> bool:
+def are_ordinary(values: pa.Array) -> bool:
     """Whether all values of a date or timestamp array are of the years 1 to 9999 (UTC)."""
     is_date = pa.types.is_date32(values.type)
     numbers = values.view(pa.int32()) if is_date else micros_of(values)
@@ -73,7 +72,7 @@ def are_ordinary(values: Any) -> bool:
     return lowest is None or (lowest >= DAY_FIRST * unit and highest < (DAY_LAST + 1) * unit)
 
 
-def out_of_years(values: Any) -> Any:
+def out_of_years(values: pa.Array) -> Mask | None:
     """Which days and instants no clock of the earth shows in the years 1 to 9999: a NumPy mask, or
     None for none. For ``nested.rows_where``.
     """
@@ -88,7 +87,7 @@ def out_of_years(values: Any) -> Any:
     return numpy_mask(pc.or_(pc.less(numbers, first), pc.greater(numbers, last)))
 
 
-def texts(values: Any, spell: Spell = iso_day, between: str = " ") -> Any:
+def texts(values: pa.Array, spell: Spell = iso_day, between: str = " ") -> pa.Array:
     """A date32 or timestamp array as text (see ``day_text`` and ``instant_text``); null stays
     null.
     """
@@ -103,7 +102,9 @@ def texts(values: Any, spell: Spell = iso_day, between: str = " ") -> Any:
     )
 
 
-def _texts(numbers: Any, kind: Any, unit: int, spelled: Callable[[int], str], between: str) -> Any:
+def _texts(
+    numbers: pa.Array, kind: pa.DataType, unit: int, spelled: Callable[[int], str], between: str
+) -> pa.Array:
     first, end = DAY_FIRST * unit, (DAY_LAST + 1) * unit
     outside = pc.or_(
         pc.less(numbers, pa.scalar(first, numbers.type)),
@@ -119,7 +120,7 @@ def _texts(numbers: Any, kind: Any, unit: int, spelled: Callable[[int], str], be
     return pc.replace_with_mask(inner, outside, pa.array(odd, pa.string()))
 
 
-def _ordinary(values: Any, between: str) -> Any:
+def _ordinary(values: pa.Array, between: str) -> pa.Array:
     text = values.cast(pa.string())
     return (
         text

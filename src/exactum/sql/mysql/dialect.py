@@ -29,6 +29,8 @@ from exactum.sql.table import Column, Table, TableName
 from exactum.sql.url import Address
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from exactum.sinks.frames import Frame
 
 
@@ -196,7 +198,7 @@ class MySQLDialect(Dialect):
     def encoder(
         self,
         columns: Sequence[Column],
-        kinds: Sequence[Any] | None,
+        kinds: Sequence[pa.DataType] | None,
         facts: Mapping[str, Any],
     ) -> RowEncoder:
         if facts["files"]:

@@ -18,7 +18,7 @@ from exactum.sql.mysql.session import quote, quote_table
 from exactum.sql.rows import Broken
 from exactum.sql.statements import unsubstituted
 from exactum.sql.table import Column, Kind, TableName
-from exactum.values.nested import bytes_of, data_of, hex_texts, is_bytes, is_text
+from exactum.values.nested import Numbers, bytes_of, data_of, hex_texts, is_bytes, is_text
 from exactum.values.texts import TEXT, concatenated, without_nulls
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 _UNQUOTED = frozenset({Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN})
 
 
-def lines(batch: Any, columns: Sequence[Column]) -> Any:
+def lines(batch: pa.RecordBatch, columns: Sequence[Column]) -> Numbers:
     """The batch as LOAD DATA reads it."""
     fields = [_field(batch.column(i), column) for i, column in enumerate(columns)]
     fields[-1] = concatenated(fields[-1], "\n")
     return data_of(without_nulls(*fields, between="\t"))
 
 
-def tuples(batch: Any, columns: Sequence[Column]) -> tuple[Any, Any]:
+def tuples(batch: pa.RecordBatch, columns: Sequence[Column]) -> tuple[Numbers, Numbers]:
     """The batch as INSERT reads it, each row followed by a comma, and where each row ends (both
     NumPy's).
     """
@@ -47,7 +47,7 @@ def tuples(batch: Any, columns: Sequence[Column]) -> tuple[Any, Any]:
     return text, ends[1:]
 
 
-def _field(values: Any, column: Column) -> Any:
+def _field(values: pa.Array, column: Column) -> pa.Array:
     text = _text(values)
     if is_text(values.type):
         for character, escaped in (("\\", "\\\\"), ("\t", "\\\t"), ("\n", "\\\n")):
@@ -55,7 +55,7 @@ def _field(values: Any, column: Column) -> Any:
     return pc.fill_null(text, "\\N") if text.null_count else text
 
 
-def _literal(values: Any, column: Column) -> Any:
+def _literal(values: pa.Array, column: Column) -> pa.Array:
     text = _text(values)
     if is_bytes(values.type):
         text = concatenated("x'", text, "'")
@@ -64,7 +64,7 @@ def _literal(values: Any, column: Column) -> Any:
     return pc.fill_null(text, "NULL") if text.null_count else text
 
 
-def _text(values: Any) -> Any:
+def _text(values: pa.Array) -> pa.Array:
     """Each value as a large_string, without quotes and escapes; null stays null."""
     kind = values.type
     if is_bytes(kind):
@@ -81,7 +81,7 @@ def _text(values: Any) -> Any:
     return values.cast(TEXT)
 
 
-def _replaced(text: Any, character: str, by: str) -> Any:
+def _replaced(text: pa.Array, character: str, by: str) -> pa.Array:
     """Looks first whether the character is there at all, which is cheap."""
     if not np.count_nonzero(data_of(text) == ord(character)):
         return text
@@ -124,7 +124,7 @@ class Lines:
             },
         }
 
-    def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
+    def write(self, batch: pa.RecordBatch, frames: FrameWriter) -> Broken | None:
         """See the port."""
         rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
         for start in range(0, batch.num_rows, rows):
@@ -147,7 +147,7 @@ class Tuples:
     def header(self) -> Mapping[str, Any]:
         return {"format": TUPLES, "names": self._names}
 
-    def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
+    def write(self, batch: pa.RecordBatch, frames: FrameWriter) -> Broken | None:
         """See the port. A row is too large when it does not fit into a packet."""
         text, ends = tuples(batch, self._columns)
         sizes = np.diff(ends, prepend=0)

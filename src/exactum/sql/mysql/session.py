@@ -194,7 +194,7 @@ class MySQLSession(Session):
     def usable(self) -> bool:
         return bool(self.connection.open)
 
-    def classified(self, error: Any) -> SqlFailure:
+    def classified(self, error: Exception) -> SqlFailure:
         return classified(error, self.address)
 
     def execute(self, sql: str, arguments: Sequence[object] = ()) -> int:

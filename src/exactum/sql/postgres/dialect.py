@@ -147,7 +147,7 @@ class PostgresDialect(Dialect):
     def encoder(
         self,
         columns: Sequence[Column],
-        kinds: Sequence[Any] | None,
+        kinds: Sequence[pa.DataType] | None,
         facts: Mapping[str, Any],
     ) -> RowEncoder:
         return copy_rows(columns, kinds)
@@ -283,7 +283,9 @@ def _copy(
             copy.write(piece)
 
 
-def _refusal(session: Session, table: TableName, names: Sequence[str], batch: Any) -> str | None:
+def _refusal(
+    session: Session, table: TableName, names: Sequence[str], batch: pa.RecordBatch
+) -> str | None:
     """None once the rows are in the table; else why the server does not take one of them, and none
     is.
     """

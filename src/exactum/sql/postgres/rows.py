@@ -26,7 +26,7 @@ from exactum.sql.dialect import BINARY, DOUBLE_BITS
 from exactum.sql.table import Column, Kind
 from exactum.values import times
 from exactum.values.json_text import joined, json_texts
-from exactum.values.nested import data_of, hex_texts, is_bytes, is_text
+from exactum.values.nested import Numbers, data_of, hex_texts, is_bytes, is_text
 from exactum.values.texts import TEXT, concatenated
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class CopyRows(ABC):
     def header(self) -> Mapping[str, Any]:
         return {"format": self.format, "names": self.names}
 
-    def write(self, batch: Any, frames: FrameWriter) -> Broken | None:
+    def write(self, batch: pa.RecordBatch, frames: FrameWriter) -> Broken | None:
         """See the port."""
         for start in range(0, batch.num_rows, CHUNK_ROWS):
             chunk = batch.slice(start, CHUNK_ROWS)
@@ -59,13 +59,13 @@ class CopyRows(ABC):
         return None
 
     @abstractmethod
-    def encoded(self, batch: Any) -> Any:
+    def encoded(self, batch: pa.RecordBatch) -> memoryview | pa.Buffer:
         """The frame of a batch that has the columns which this was made for, in their order; valid
         until the next call.
         """
 
 
-def copy_rows(columns: Sequence[Column], kinds: Sequence[Any] | None) -> CopyRows:
+def copy_rows(columns: Sequence[Column], kinds: Sequence[pa.DataType] | None) -> CopyRows:
     """``kinds`` are the columns' Arrow types, which choose the format; None: not known."""
     binary = None if kinds is None else binary_rows(columns, kinds)
     return binary or TextRows(columns)
@@ -90,7 +90,7 @@ GROUP_DIGITS = 4
 GROUP = 10**GROUP_DIGITS
 NEGATIVE = 0x4000
 
-Fill = Callable[[Any, Any], None]
+Fill = Callable[[Any, pa.Array], None]
 """(where a column's values go, an Arrow array without nulls)"""
 
 
@@ -121,7 +121,7 @@ class BinaryRows(CopyRows):
         self._record = np.dtype(fields)
         self._records = np.zeros(0, self._record)
 
-    def encoded(self, batch: Any) -> Any:
+    def encoded(self, batch: pa.RecordBatch) -> memoryview | pa.Buffer:
         records = self._blank(batch.num_rows)
         nulls: dict[str, Any] = {}
         for place, one in self._fixed.items():
@@ -157,7 +157,7 @@ class BinaryRows(CopyRows):
         return records
 
 
-def binary_rows(columns: Sequence[Column], kinds: Sequence[Any]) -> BinaryRows | None:
+def binary_rows(columns: Sequence[Column], kinds: Sequence[pa.DataType]) -> BinaryRows | None:
     """For rows of these Arrow types; None where one of them has to be text."""
     fixed: dict[int, Fixed] = {}
     for place, (column, kind) in enumerate(zip(columns, kinds, strict=True)):
@@ -174,7 +174,7 @@ def binary_rows(columns: Sequence[Column], kinds: Sequence[Any]) -> BinaryRows |
     return BinaryRows(columns, fixed)
 
 
-def fixed_of(column: Column, kind: Any) -> Fixed | None:
+def fixed_of(column: Column, kind: pa.DataType) -> Fixed | None:
     """How values of an Arrow type go into a column whose values have one width; None: as text."""
     whole = pa.types.is_signed_integer(kind)
     match column.kind:
@@ -204,11 +204,11 @@ def fixed_of(column: Column, kind: Any) -> Fixed | None:
     return None
 
 
-def _fill(into: Any, values: Any) -> None:
+def _fill(into: Any, values: pa.Array) -> None:
     into[:] = values.to_numpy(zero_copy_only=False)
 
 
-def _fill_floats(into: Any, values: Any) -> None:
+def _fill_floats(into: Any, values: pa.Array) -> None:
     """NaN is always the same one, as it is when the server reads it from a text."""
     numbers = values.to_numpy(zero_copy_only=False)
     into[:] = numbers
@@ -217,16 +217,16 @@ def _fill_floats(into: Any, values: Any) -> None:
         into[none] = np.nan
 
 
-def _fill_days(into: Any, values: Any) -> None:
+def _fill_days(into: Any, values: pa.Array) -> None:
     into[:] = values.view(pa.int32()).to_numpy() - DAYS_TO_2000
 
 
-def _fill_midnights(into: Any, values: Any) -> None:
+def _fill_midnights(into: Any, values: pa.Array) -> None:
     days = values.view(pa.int32()).to_numpy().astype(np.int64)
     into[:] = (days - DAYS_TO_2000) * times.MICROS_A_DAY
 
 
-def _fill_instants(into: Any, values: Any) -> None:
+def _fill_instants(into: Any, values: pa.Array) -> None:
     into[:] = times.micros_of(values).to_numpy() - MICROS_TO_2000
 
 
@@ -248,7 +248,7 @@ def _numeric(precision: int, scale: int) -> Fixed:
     last = 10 ** (scale - (fraction - 1) * GROUP_DIGITS)
     """How much the last group of the fraction counts: it may have fewer digits than four."""
 
-    def fill(into: Any, values: Any) -> None:
+    def fill(into: Any, values: pa.Array) -> None:
         numbers = _unscaled(values)
         into["digits"], into["weight"], into["scale"] = digits, whole - 1, scale
         into["sign"] = np.where(numbers < 0, NEGATIVE, 0)
@@ -261,7 +261,7 @@ def _numeric(precision: int, scale: int) -> Fixed:
     return Fixed(dtype, fill)
 
 
-def _unscaled(values: Any) -> Any:
+def _unscaled(values: pa.Array) -> Any:
     """Whole numbers or the digits of decimals that have room in 64 bits, as those."""
     if not pa.types.is_decimal128(values.type):
         return values.to_numpy().astype(np.int64)
@@ -269,7 +269,7 @@ def _unscaled(values: Any) -> Any:
     return halves[2 * values.offset : 2 * (values.offset + len(values)) : 2]
 
 
-def _zero(kind: Any) -> Any:
+def _zero(kind: pa.DataType) -> pa.Scalar:
     """What stands in for a null, whose bytes are not sent."""
     return pa.scalar(False if pa.types.is_boolean(kind) else 0, kind)
 
@@ -292,7 +292,7 @@ def _without(records: Any, nulls: dict[str, Any]) -> tuple[Any, Any]:
     return memoryview(data), widths
 
 
-def _array(data: Any, widths: Any) -> Any:
+def _array(data: memoryview | Numbers, widths: Numbers) -> pa.Array:
     """Bytes, one piece after another, as an Arrow array of the pieces."""
     ends = np.zeros(len(widths) + 1, np.int64)
     np.cumsum(widths, out=ends[1:])
@@ -300,11 +300,11 @@ def _array(data: Any, widths: Any) -> Any:
     return pa.Array.from_buffers(pa.large_binary(), len(widths), buffers)
 
 
-def _bytes(values: Any) -> Any:
+def _bytes(values: pa.Array) -> pa.Array:
     return values.cast(pa.large_binary())
 
 
-def _lengths(values: Any) -> Any:
+def _lengths(values: pa.Array) -> Any:
     """Of texts and bytes, in bytes."""
     return pc.fill_null(pc.binary_length(values), NULL).to_numpy()
 
@@ -312,7 +312,7 @@ def _lengths(values: Any) -> Any:
 # ---- text ------------------------------------------------------------------------------------
 
 
-def sendable(column: Column, values: Any) -> Any:
+def sendable(column: Column, values: pa.Array) -> pa.Array:
     """As Arrow's CSV writer can write it and the column reads it."""
     kind = values.type
     if pa.types.is_nested(kind):
@@ -349,7 +349,7 @@ def spelled(year: int, month: int, day: int) -> str:
     )
 
 
-def array_texts(element: Column, values: Any) -> Any:
+def array_texts(element: Column, values: pa.Array) -> pa.Array:
     """PostgreSQL's array literals: every element in double quotes but null."""
     texts = _element_texts(element, values.flatten()).cast(TEXT)
     for character in ("\\", '"'):
@@ -358,7 +358,7 @@ def array_texts(element: Column, values: Any) -> Any:
     return joined(values, pc.fill_null(concatenated('"', texts, '"'), "NULL"), "{", "}")
 
 
-def _element_texts(element: Column, values: Any) -> Any:
+def _element_texts(element: Column, values: pa.Array) -> pa.Array:
     sent = sendable(element, values)
     if is_text(sent.type):
         return sent
@@ -379,7 +379,7 @@ class TextRows(CopyRows):
         self._columns = tuple(columns)
         self.names = tuple(column.name for column in columns)
 
-    def encoded(self, batch: Any) -> Any:
+    def encoded(self, batch: pa.RecordBatch) -> memoryview | pa.Buffer:
         sent = [sendable(c, had) for c, had in zip(self._columns, batch.columns, strict=True)]
         names = [""] * len(sent)
         changed = {}
@@ -392,7 +392,7 @@ class TextRows(CopyRows):
         return packed(pa.RecordBatch.from_arrays(arrays, names=names))
 
 
-def csv_text(arrays: Sequence[Any]) -> memoryview:
+def csv_text(arrays: Sequence[pa.Array]) -> memoryview:
     table = pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
     sink = pa.BufferOutputStream()
     csv.write_csv(table, sink, csv.WriteOptions(include_header=False, quoting_style="needed"))
