@@ -18,7 +18,7 @@ from exactum import events
 from exactum.errors import SettingRefused
 from exactum.monitor import metrics_server
 from exactum.monitor.fact import SUPERVISOR_FACTS, Fact
-from exactum.monitor.job_sources import HeardJobs
+from exactum.monitor.job_sources import ScriptJobs
 from exactum.monitor.metrics import HEARD_MS, METRICS, PREFIX, MetricsCollector, metrics_handler
 from exactum.monitor.query_stats import HANDLERS
 from exactum.monitor.recorder import Recorder
@@ -41,7 +41,7 @@ class Told:
     def __init__(self) -> None:
         self.stats = ScriptStats()
         self._handler = metrics_handler(
-            MetricsCollector(HeardJobs(self.stats, with_history=False), lambda: 7)
+            MetricsCollector(ScriptJobs(self.stats, with_history=False), lambda: 7)
         )
 
     def observe(self, event: events.Event, ago_s: float = 0.0) -> None:
@@ -243,7 +243,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """
     instead = Recorder()
     monkeypatch.setattr(metrics_server, "RECORDER", instead)
-    monkeypatch.setattr(metrics_server, "JOBS", HeardJobs(instead.stats, with_history=False))
+    monkeypatch.setattr(metrics_server, "JOBS", ScriptJobs(instead.stats, with_history=False))
     return instead
 
 

@@ -16,7 +16,7 @@ from exactum.monitor import job_sources
 from exactum.monitor.fact import Fact
 from exactum.monitor.http_server import HttpHandler, HttpRequest
 from exactum.monitor.job import read_job
-from exactum.monitor.job_sources import CheckpointJobs, HeardJobs, JobSource
+from exactum.monitor.job_sources import CheckpointJobs, JobSource, ScriptJobs
 from exactum.monitor.metrics import MetricsCollector, metrics_handler
 from exactum.monitor.metrics_server import probes
 from exactum.monitor.script_stats import ScriptStats
@@ -56,8 +56,8 @@ def test_one_verdict(name: str, tmp_path: Path, alive: ExitStack) -> None:
     stats = heard(story)
     sources: dict[str, JobSource] = {
         "dashboard": CheckpointJobs([made.folder]),
-        "run": HeardJobs(stats, with_history=True),
-        "driver": HeardJobs(stats, with_history=False),
+        "run": ScriptJobs(stats, with_history=True),
+        "driver": ScriptJobs(stats, with_history=False),
     }
     found = judge(read_job(made.folder))
     assert found.verdict.value == word, found
@@ -115,7 +115,7 @@ def test_what_an_operator_finished_is_finished_everywhere(tmp_path: Path) -> Non
     story, _ = fine(made.folder)
     made.tells(story.begins(10).decides(10).dies())
     stats = heard(story)
-    run = HeardJobs(stats, with_history=True)
+    run = ScriptJobs(stats, with_history=True)
     assert said_by_page(run)[0] == "IN DOUBT"
     made.tells(ago(0).finished(10))
     assert said_by_page(run)[0] == "DOWN"
@@ -138,7 +138,7 @@ def test_an_end_that_was_written_and_not_told(tmp_path: Path, dies: bool) -> Non
         end = Story().dies("done", text="it ended by itself").facts[0]
         lost.observe(Fact(story.now_ms, end.name, end.fields))
     for stats in (told, lost):
-        source = HeardJobs(stats, with_history=True)
+        source = ScriptJobs(stats, with_history=True)
         _, reason, todo = said_by_page(source)
         assert reason == "It was stopped; nothing failed."
         assert todo.endswith("just starting is seen here once its query begins.")
@@ -148,7 +148,7 @@ def test_an_end_that_was_written_and_not_told(tmp_path: Path, dies: bool) -> Non
 def test_a_query_of_which_no_run_is_known_has_a_name() -> None:
     """It told something before its run began: its id has to do."""
     stats = heard(Story().begins(3).dies())
-    (line,) = answer(probes(HeardJobs(stats, with_history=True))["/readyz"]).splitlines()
+    (line,) = answer(probes(ScriptJobs(stats, with_history=True))["/readyz"]).splitlines()
     assert line.startswith(f"Query {QUERY[:8]} is DOWN.")
 
 

@@ -421,7 +421,7 @@ FAULTS = (
     Fault(
         "another result is taken for the batch that stands",
         LOST_STATE,
-        "spark/run/standing_epochs.py",
+        "spark/run/committed_epochs.py",
         "        if now == written:\n",
         "        if True:\n",
         ("tests/spark/test_recomputed_epoch.py",),
@@ -445,7 +445,7 @@ FAULTS = (
     Fault(
         "state of another try is taken for that of the batch",
         STATE,
-        "spark/run/standing_epochs.py",
+        "spark/run/committed_epochs.py",
         "        if self._has_ids or not is_exact or self._accepts_difference or not self.has_state():\n",
         "        if True:\n",
         ("tests/spark/test_void_attempts.py", "tests/spark/test_connect.py"),
@@ -550,8 +550,8 @@ FAULTS = (
         "a moved query's old checkpoint may be started",
         FORK,
         "checkpoint/savepoint/restore.py",
-        "            stands = retire(original, begun)\n",
-        "            stands = begun\n",
+        "            recorded = retire(original, begun)\n",
+        "            recorded = begun\n",
         ("tests/savepoint/test_restore.py",),
     ),
     Fault(

@@ -27,7 +27,7 @@ def runner(name, stopped=False):
         about=lambda batch_id: (name, batch_id, "i"),
         emit=lambda event: print(json.dumps([name, [event.error, event.reason]]), flush=True),
     )
-    made = {name: MagicMock() for name in ("standing_epochs", "bad_records", "jobs")}
+    made = {name: MagicMock() for name in ("committed_epochs", "bad_records", "jobs")}
     return EpochRunner(run, MagicMock(), MagicMock(), MagicMock(), **made)
 
 pool = ThreadPoolExecutor(1)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.restore import restore
-from exactum.spark.run.standing_epochs import ON_DIFFERENCE
+from exactum.spark.run.committed_epochs import ON_DIFFERENCE
 from exactum.spark.settings import FORMAT
 from tests.kit.spark.folder_sink import rows
 from tests.kit.spark.query import Query

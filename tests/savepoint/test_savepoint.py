@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from exactum.checkpoint.savepoint.create import create
 from exactum.checkpoint.savepoint.manifest import verify
 from exactum.checkpoint.savepoint.restore import restore
-from exactum.spark.run.standing_epochs import ON_DIFFERENCE
+from exactum.spark.run.committed_epochs import ON_DIFFERENCE
 from exactum.storage.folder import Folder
 from tests.kit.kafka.broker import Broker
 from tests.kit.savepoint.totals import Totals

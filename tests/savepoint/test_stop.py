@@ -129,22 +129,22 @@ def test_a_request_is_for_one_run_and_for_a_time(checkpoint: Path) -> None:
     """
     files = Folder(checkpoint)
     first, second = (Requests(files, n * 16) for n in ("1", "2"))
-    assert not first.stands()
-    ask(files, "1" * 16, stands_s=60)
-    assert first.stands() and not second.stands()
-    ask(files, "1" * 16, stands_s=0.2)
-    assert first.stands()
+    assert not first.is_valid()
+    ask(files, "1" * 16, valid_s=60)
+    assert first.is_valid() and not second.is_valid()
+    ask(files, "1" * 16, valid_s=0.2)
+    assert first.is_valid()
     time.sleep(0.2)
-    assert not first.stands(), "it is too old"
-    ask(files, "1" * 16, stands_s=60)
-    assert first.stands(), "another one"
+    assert not first.is_valid(), "it is too old"
+    ask(files, "1" * 16, valid_s=60)
+    assert first.is_valid(), "another one"
     (checkpoint / request_name("1" * 16)).write_text("half")
-    assert not first.stands()
+    assert not first.is_valid()
     run = RunFile(files, "2" * 16, "0", "4.2.0")
-    ask(files, "2" * 16, stands_s=60)
+    ask(files, "2" * 16, valid_s=60)
     assert second.stops() and not first.stops()
     run.hold()
-    assert second.stands()
+    assert second.is_valid()
     left = {path.name for path in (checkpoint / "exactum" / "requests").iterdir()}
     assert left == {f"{'2' * 16}.json", f"{'2' * 16}.stops.json"}
     run.release()
@@ -155,8 +155,8 @@ def test_the_clock_of_who_asks(checkpoint: Path, monkeypatch: pytest.MonkeyPatch
     requests, now_s = Requests(Folder(checkpoint), "1" * 16), time.time()
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: now_s - 3600)
-        ask(Folder(checkpoint), "1" * 16, stands_s=60)
-    assert requests.stands()
+        ask(Folder(checkpoint), "1" * 16, valid_s=60)
+    assert requests.is_valid()
 
 
 @pytest.mark.parametrize("in_store", [False, True])
@@ -185,7 +185,7 @@ def test_a_query_is_stopped_by_a_request(
         monkeypatch.setattr(gate, "_is_logged", lambda _: True)
         request = StopRequest(run, files, gate)
         gate.begin(FIRST)
-        ask(files, "1" * 16, stands_s=60)
+        ask(files, "1" * 16, valid_s=60)
         request.tend()
         files.delete([request_name("1" * 16)])
         request.tend()
@@ -261,7 +261,7 @@ def test_a_request_that_is_taken_back_at_the_last_moment(
     """Right before the query would say that it stops: it goes on, as the one who asked was told."""
     files = Folder(checkpoint)
     run = Stoppable(files, "1" * 16)
-    ask(files, "1" * 16, stands_s=60)
+    ask(files, "1" * 16, valid_s=60)
     run.request.tend()
     take_back = lambda: files.delete([request_name("1" * 16)])  # noqa: E731
     with monkeypatch.context() as patch:

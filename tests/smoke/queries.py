@@ -24,7 +24,7 @@ import fastavro
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from exactum.local import LocalKafka
-from exactum.spark.run.standing_epochs import ON_DIFFERENCE
+from exactum.spark.run.committed_epochs import ON_DIFFERENCE
 from exactum.spark.settings import FORMAT
 from tests.kit.crash import oracle
 from tests.smoke.cell import BATCHES, ROWS, Cell, all_counts, all_rows, play, row_of

@@ -19,7 +19,7 @@ from exactum.protocol.sink import Guarantee
 from exactum.spark.connect.server import ConnectJob, query_id_of
 from exactum.spark.connect.start import _in_our_words
 from exactum.spark.query import Batch
-from exactum.spark.run.standing_epochs import ON_DIFFERENCE, StandingEpochs
+from exactum.spark.run.committed_epochs import ON_DIFFERENCE, CommittedEpochs
 from exactum.spark.settings import FORMAT
 from exactum.spark.supervised import process
 from exactum.testing import MemoryDecisionLog, MemoryStorage
@@ -135,7 +135,7 @@ def test_state_in_format_1(tmp_path: Path) -> None:
 
     def writes(guarantee: Guarantee = Guarantee.EXACTLY_ONCE, **conf: str) -> None:
         run = run_at(tmp_path, guarantee=guarantee, session=SimpleNamespace(conf=conf))
-        epochs = StandingEpochs(run, (), partial(ConnectJob, tag="run"))
+        epochs = CommittedEpochs(run, (), partial(ConnectJob, tag="run"))
         epochs.writing(Batch(0, SourceOffsets((), ()), first=True))
 
     writes()

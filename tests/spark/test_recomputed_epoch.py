@@ -18,7 +18,7 @@ import exactum
 from exactum.errors import CheckpointRefused, UnknownFailure
 from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.jvm.state import BatchPlan
-from exactum.spark.run.standing_epochs import ON_DIFFERENCE
+from exactum.spark.run.committed_epochs import ON_DIFFERENCE
 from tests.kit.errors import check_query_error
 from tests.kit.spark import stateful
 from tests.kit.spark.files import rows_in

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from exactum.spark.run.standing_epochs import ON_DIFFERENCE
+from exactum.spark.run.committed_epochs import ON_DIFFERENCE
 from exactum.spark.settings import CHANGELOG, FORMAT, PROVIDER
 from tests.kit.spark.commit_log import notes
 from tests.kit.spark.query import summed

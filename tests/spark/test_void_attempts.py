@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from exactum.errors import SettingRefused
-from exactum.spark.run.standing_epochs import ON_DIFFERENCE
+from exactum.spark.run.committed_epochs import ON_DIFFERENCE
 from exactum.spark.settings import CHANGELOG
 from tests.kit.errors import check_query_error
 from tests.kit.spark import stateful

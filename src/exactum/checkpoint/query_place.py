@@ -230,9 +230,9 @@ class BorrowedLog:
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         """See the port."""
-        stands = self._log.decide(record)
-        self._refuse_foreign(stands, record.epoch.batch_id)
-        return stands
+        recorded = self._log.decide(record)
+        self._refuse_foreign(recorded, record.epoch.batch_id)
+        return recorded
 
     def _refuse_foreign(self, record: DecisionRecord, batch_id: int) -> None:
         """

@@ -26,12 +26,12 @@ def _word_name(incarnation: str) -> str:
     return request_name(f"{incarnation}.stops")
 
 
-def ask(files: Storage, incarnation: str, stands_s: float) -> None:
+def ask(files: Storage, incarnation: str, valid_s: float) -> None:
     """Leave a request for this run."""
     name = request_name(incarnation)
     files.open(name.rpartition("/")[0])  # which may take its time on a busy disk
     files.delete([_word_name(incarnation)])  # of an earlier one
-    text = f"{stands_s * 1000:.0f} {secrets.token_hex(8)}"
+    text = f"{valid_s * 1000:.0f} {secrets.token_hex(8)}"
     files.put(name, text.encode(), durable=False)
 
 
@@ -43,22 +43,22 @@ class Requests:
         self._incarnation = incarnation
         self._seen, self._since_s = b"", 0.0
 
-    def stands(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether there is one that was neither taken back nor is too old: the run counts from when
         it first sees it, for the clock of who asks may be off.
         """
         text, now_s = self._files.read(request_name(self._incarnation)) or b"", time.monotonic()
         if text != self._seen:
             self._seen, self._since_s = text, now_s
-        stands_ms = text.partition(b" ")[0]
-        return stands_ms.isdigit() and now_s - self._since_s < int(stands_ms) / 1000
+        valid_ms = text.partition(b" ")[0]
+        return valid_ms.isdigit() and now_s - self._since_s < int(valid_ms) / 1000
 
     def stops(self) -> bool:
         """Give the word that the run stops now. False: it does not, as the request was taken back
         before that. (Who takes one back looks for the word afterwards.)
         """
         self._files.put(_word_name(self._incarnation), b"", durable=False)
-        return self.stands()
+        return self.is_valid()
 
 
 # ---- who asks, and waits -------------------------------------------------------------------------

@@ -235,10 +235,10 @@ def _run_ivy(java: str, work: Path, recipe: str) -> _Ended:
     ]
     status, text = run_program(command, ATTEMPT_TIMEOUT_S)
     lines = [line.strip().lstrip(".").strip()[:300] for line in text.splitlines()]
-    told = [line for line in lines if line.strip(":")]
+    said = [line for line in lines if line.strip(":")]
     trouble = dict.fromkeys(filter(_TROUBLE.search, lines))
     missing = dict.fromkeys(_MISSING.findall(text))
-    return _Ended(status, tuple(missing), tuple(trouble), tuple(told[-OUTPUT_LINES_KEPT:]))
+    return _Ended(status, tuple(missing), tuple(trouble), tuple(said[-OUTPUT_LINES_KEPT:]))
 
 
 def _not_published(jars: JarSet, ended: _Ended) -> str:

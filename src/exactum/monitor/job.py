@@ -175,14 +175,14 @@ class _Reading:
 
     def _stats(self, place: QueryPlace) -> QueryStats:
         """Of the facts that are heard, where somebody hears them; else of the history."""
-        heard, history = None if self._facts is None else self._facts(), self._history
+        reported, history = None if self._facts is None else self._facts(), self._history
         if history is None:
-            if heard is not None:
-                return heard
+            if reported is not None:
+                return reported
             history = self._history = JobHistory(place.files)
         self._attempt(lambda: history.read(place.query_id, self._at_ms))
         written = history.stats()
-        return written if heard is None else _joined(heard, written)
+        return written if reported is None else _joined(reported, written)
 
     def _without_a_place(self) -> JobState:
         """By what was heard, or read before the folder went."""
@@ -241,22 +241,22 @@ def _has_ended(stats: QueryStats, run: RecordedRun) -> bool:
     return run.incarnation == stats.ended_incarnation
 
 
-def _joined(heard: QueryStats, written: QueryStats) -> QueryStats:
+def _joined(reported: QueryStats, written: QueryStats) -> QueryStats:
     """What was heard, with what it cannot know: of the time before, what an operator has finished,
     and an end that its process wrote down and did not live to tell.
     """
-    known = {(each.batch_id, each.outcome, each.incarnation) for each in heard.batches}
-    began_ms = heard.batches[0].at_ms if heard.batches else heard.observed_ms or 0
+    known = {(each.batch_id, each.outcome, each.incarnation) for each in reported.batches}
+    began_ms = reported.batches[0].at_ms if reported.batches else reported.observed_ms or 0
     before = [
         each
         for each in written.batches
         if each.at_ms <= began_ms and (each.batch_id, each.outcome, each.incarnation) not in known
     ]
-    heard.batches = [*before, *heard.batches][-BATCHES_MAX:]
-    finished = [each for each in (heard.finished, written.finished) if each is not None]
-    heard.finished = max(finished, default=None)
-    heard.take_end(written)
-    return heard
+    reported.batches = [*before, *reported.batches][-BATCHES_MAX:]
+    finished = [each for each in (reported.finished, written.finished) if each is not None]
+    reported.finished = max(finished, default=None)
+    reported.take_end(written)
+    return reported
 
 
 def _logged_ms(place: QueryPlace, finished: int | None) -> int:

@@ -56,7 +56,7 @@ class CheckpointJobs:
             return self._jobs
 
 
-class HeardJobs:
+class ScriptJobs:
     """Of the queries that ``stats`` hears of, by their ids.
 
     ``with_history``: their histories are followed, too, for a page and for what an operator did.

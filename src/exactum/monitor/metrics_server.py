@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from exactum.errors import SettingRefused
 from exactum.monitor.http_server import HttpHandler, HttpRequest, HttpResponse, HttpServer
-from exactum.monitor.job_sources import HeardJobs, JobSource
+from exactum.monitor.job_sources import JobSource, ScriptJobs
 from exactum.monitor.recorder import RECORDER
 from exactum.monitor.script_stats import ScriptState
 from exactum.monitor.verdict import judge
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 MISSING = not_installed("Metrics need", "prometheus-client", "metrics", HERE)
-JOBS = HeardJobs(RECORDER.stats, with_history=False)
+JOBS = ScriptJobs(RECORDER.stats, with_history=False)
 """The states of this process's queries."""
 
 

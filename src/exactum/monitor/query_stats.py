@@ -259,7 +259,7 @@ class QueryStats:
         return self.is_waiting and self.waits_ms is None and self.at_hand is None
 
     @property
-    def is_over_its_failure(self) -> bool:
+    def has_recovered(self) -> bool:
         """A micro-batch was completed since ``last_failure``, or a run ended well."""
         return self.last_failure is not None and (self.has_stopped or not self.failed_starts)
 

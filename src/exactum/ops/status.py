@@ -157,7 +157,7 @@ def _details(job: JobState, own: Judgement) -> Iterator[tuple[str, str]]:
     if failure is not None:
         text = " ".join((failure.reason or failure.error).split())
         is_said = text[:ERROR_SHOWN_AT_LEAST] in own.reason
-        since = " and it has worked since:" if job.stats.is_over_its_failure else ""
+        since = " and it has worked since:" if job.stats.has_recovered else ""
         text = "as above" if is_said else text
         yield "last failure", f"{clock(failure.at_ms)},{since} {text}"
     said = f"{own.reason} {own.todo}"

@@ -183,15 +183,15 @@ def _refuse_other_sinks(load: BatchLoad, recorded: str, sinks: OpenedSinks) -> N
 def _compare(load: BatchLoad, recorded: str, fingerprint: Callable[[], Fingerprint] | None) -> None:
     if fingerprint is None:
         return
-    stands = json.loads(recorded)["fingerprint"]
-    if stands is None:
+    written_before = json.loads(recorded)["fingerprint"]
+    if written_before is None:
         logger.warning(
             "%s stands; whether it had these rows is not known: they were not compared, or each "
             "sink has rows=",
             load,
         )
         return
-    before, now = Fingerprint(*stands), fingerprint()
+    before, now = Fingerprint(*written_before), fingerprint()
     if now != before:
         raise CheckpointRefused(
             "LOAD_OTHER_ROWS",

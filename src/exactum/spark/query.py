@@ -249,7 +249,7 @@ class EpochListener:
             ExactumError: the attempt must not be made.
         """
 
-    def stands(self, batch: Batch) -> None:
+    def redelivered(self, batch: Batch) -> None:
         """It was decided by an earlier run, stands in every sink by now, and is gone on from.
 
         Raises:

@@ -73,14 +73,14 @@ class LogContract:
             assert tuple(reader.read(7)) == (first, second)
             assert tuple(reader.read(8)) == ()
 
-    def test_the_first_record_stands(self) -> None:
+    def test_the_first_record_counts(self) -> None:
         """Whoever comes second gets the first one's record, for ever."""
         one, two = self.open_log(QUERY_ID), self.open_log(QUERY_ID)
-        stands, late = record(3, 0, "one"), record(3, 0, "two", Decision.ABORT)
-        assert one.decide(stands) == stands
-        assert two.decide(late) == stands
-        assert two.decide(late) == stands
-        assert tuple(two.read(3)) == (stands,)
+        first, late = record(3, 0, "one"), record(3, 0, "two", Decision.ABORT)
+        assert one.decide(first) == first
+        assert two.decide(late) == first
+        assert two.decide(late) == first
+        assert tuple(two.read(3)) == (first,)
 
     def test_deciding_is_idempotent(self) -> None:
         """The same record again returns itself: a lost reply may be asked for again."""
@@ -94,9 +94,9 @@ class LogContract:
         with ThreadPoolExecutor(4, "exactum-race") as pool:
             for batch_id in range(10):
                 mine = [record(batch_id, 0, f"i{i}") for i in range(4)]
-                told = list(pool.map(lambda log, m: log.decide(m), logs, mine))
-                assert len(set(told)) == 1
-                assert told[0] in mine
+                answers = list(pool.map(lambda log, m: log.decide(m), logs, mine))
+                assert len(set(answers)) == 1
+                assert answers[0] in mine
 
     def test_a_pruned_slot_is_never_free_again(self) -> None:
         """After pruning, a zombie's decide is fenced, on every incarnation, and leaves nothing

@@ -44,8 +44,8 @@ class MemoryDecisionLog:
                     "LOG_PRUNED", f"Batch {batch_id} is pruned; the floor is {self._storage.floor}."
                 )
             records: list[DecisionRecord] = []
-            while stands := self._storage.records.get((self._query_id, batch_id, len(records))):
-                records.append(stands)
+            while recorded := self._storage.records.get((self._query_id, batch_id, len(records))):
+                records.append(recorded)
             return tuple(records)
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:

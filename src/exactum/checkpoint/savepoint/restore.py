@@ -135,9 +135,9 @@ def _end(manifest: Manifest, place: Storage, original: Storage | None, begun: Re
         if original is not None:
             # Who was started meanwhile is not to be fenced by a move that is then refused.
             _refuse_unless_at_rest(original, manifest)
-            stands = retire(original, begun)
-            if stands != begun:  # another command was faster
-                raise _left(original, stands)
+            recorded = retire(original, begun)
+            if recorded != begun:  # another command was faster
+                raise _left(original, recorded)
             _refuse_unless_at_rest(original, manifest)
         if not place.create_if_absent(ended, FINISHED):
             refuse_unfinished(place)
@@ -231,20 +231,20 @@ def _original(manifest: Manifest, place: Storage) -> tuple[Storage, Retirement |
             "it cannot be retired. Run this where it can be seen, or start a fork (--as fork); or, "
             "if it is lost and no driver of it lives, say --original-is-gone. Nothing was changed.",
         )
-    stands = retired(original)
-    if stands is None:
+    recorded = retired(original)
+    if recorded is None:
         return original, None
-    if stands.is_unfinished:
-        if stands == Retirement(place.where, manifest.id):
-            return original, stands
+    if recorded.is_unfinished:
+        if recorded == Retirement(place.where, manifest.id):
+            return original, recorded
         refuse_retired(original)  # which says what is to be repeated
-    raise _left(original, stands)
+    raise _left(original, recorded)
 
 
-def _left(files: Storage, stands: Retirement) -> CheckpointRefused:
+def _left(files: Storage, recorded: Retirement) -> CheckpointRefused:
     return CheckpointRefused(
         "SAVEPOINT_ORIGINAL",
-        f"The checkpoint {files.where} is retired: {stands.to} took its place. Start the query "
+        f"The checkpoint {files.where} is retired: {recorded.to} took its place. Start the query "
         "from there, or start a fork (--as fork); or, if that is gone and nobody has gone "
         "on there, say --original-is-gone. Nothing was changed.",
     )

@@ -142,8 +142,8 @@ def replay(
     found.refuse_unknown(identities)
     count = sum(1 for _ in found.waiting(choice))
     if found.replays.unfinished:
-        told = "An earlier replay is at work, or was killed: it is fenced, and what it had decided"
-        click.echo(f"{told} is finished first.", err=True)
+        note = "An earlier replay is at work, or was killed: it is fenced, and what it had decided"
+        click.echo(f"{note} is finished first.", err=True)
     servers = settings[SERVERS]
     click.echo(f"{count:,} dead letters are to be sent to {where}, at {servers}.", err=True)
     if not count:

@@ -17,7 +17,7 @@ from exactum.monitor.http_server import (
     HttpResponse,
     HttpServer,
 )
-from exactum.monitor.job_sources import HeardJobs
+from exactum.monitor.job_sources import ScriptJobs
 from exactum.monitor.metrics_server import MISSING, metrics_handler_of, probes
 from exactum.ops.dashboard.routes import dashboard_routes
 from exactum.ops.run.script_facts import ScriptFacts
@@ -32,7 +32,7 @@ end.
 
 def routes(facts: ScriptFacts) -> Mapping[str, HttpHandler]:
     """All that is served, by path."""
-    source = HeardJobs(facts.stats, with_history=True)
+    source = ScriptJobs(facts.stats, with_history=True)
     metrics = metrics_handler_of(source, facts.state)
 
     def lives() -> str:

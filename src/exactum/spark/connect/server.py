@@ -23,9 +23,9 @@ from exactum.spark.event_log import listener
 from exactum.spark.live import RunningSource
 from exactum.spark.query import Batch, Run, retained_by
 from exactum.spark.run.batches import Batches
+from exactum.spark.run.committed_epochs import CommittedEpochs
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.opening import Engine, open_run
-from exactum.spark.run.standing_epochs import StandingEpochs
 from exactum.spark.write.failure import TaskFailed
 from exactum.spark.write.write_job import FingerprintTask, WriteJob
 from exactum.spark.write.write_task import WriteTask
@@ -180,7 +180,7 @@ def connect(tag: str, decodings: tuple[DecodingPlan, ...]) -> Engine:
         termination=lambda run: lambda: None,
         bad_records=lambda run: PlainReads(run, decodings, jobs),
         jobs=lambda run: jobs,
-        standing_epochs=StandingEpochs,
+        committed_epochs=CommittedEpochs,
     )
 
 

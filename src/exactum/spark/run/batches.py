@@ -32,10 +32,10 @@ from exactum.spark.decoding.bad_records import BadRecords
 from exactum.spark.live import SourceRange, ranges_of
 from exactum.spark.open_queries import open_queries, script_is_over
 from exactum.spark.query import Batch, Run
+from exactum.spark.run.committed_epochs import CommittedEpochs
 from exactum.spark.run.epoch_gate import EpochGate
 from exactum.spark.run.housekeeping import Attending, Housekeeping, Tidying
 from exactum.spark.run.opened_sinks import EpochWrite, OpenedSinks
-from exactum.spark.run.standing_epochs import StandingEpochs
 from exactum.spark.source.bounds import initial_offsets
 from exactum.spark.supervised import process
 from exactum.spark.write.failure import thrown
@@ -54,7 +54,7 @@ class EpochRunner:
         sinks: OpenedSinks,
         attending: Attending,
         *,
-        standing_epochs: StandingEpochs,
+        committed_epochs: CommittedEpochs,
         bad_records: BadRecords,
         jobs: Jobs,
     ) -> None:
@@ -62,7 +62,7 @@ class EpochRunner:
         self.attending = attending
         self._protocol = protocol
         self._sinks = sinks
-        self._standing_epochs = standing_epochs
+        self._committed_epochs = committed_epochs
         self._bad_records = bad_records
         self._jobs = jobs
         self._last: Batch | None = None
@@ -93,7 +93,7 @@ class EpochRunner:
             self._sinks,
             self.run.identity,
             self._jobs,
-            hashed=decides and self._standing_epochs.has_state(),
+            hashed=decides and self._committed_epochs.has_state(),
             count_once=self._bad_records.count_once,
             by_user=self.run.by_user,
         )
@@ -113,7 +113,7 @@ class EpochRunner:
         def write(order: WriteOrder) -> Sequence[PreparedTransaction]:
             with in_our_words(lambda: input_of(batch.ranges)):
                 prepared.extend(self._write.write(frame, order, batch))
-                self._standing_epochs.wrote(self._write.fingerprint)
+                self._committed_epochs.wrote(self._write.fingerprint)
                 if self._sinks.dead_letters is not None:
                     prepared.extend(
                         self._bad_records.write(
@@ -142,9 +142,9 @@ class EpochRunner:
             completed = self._protocol.run(batch_id, offsets, write, ready)
             if not completed.written:
                 for listener in listeners:
-                    listener.stands(batch)
+                    listener.redelivered(batch)
                 with in_our_words(lambda: STANDS):
-                    self._standing_epochs.go_on(batch_id, completed.engine, frame)
+                    self._committed_epochs.go_on(batch_id, completed.engine, frame)
             refused = rows_by_participant(prepared).get(DEAD_LETTERS, 0)
             if refused:
                 self.run.emit(events.RowsDeadLettered(*self.run.about(batch_id), refused))
@@ -383,10 +383,10 @@ def how_it_ended(error: BaseException | None, failure: str | None) -> tuple[str,
     stopped. ``failure`` is Spark's own, which says more than what it has cut off.
     """
     if failure is not None:
-        told = thrown(RuntimeError(failure))
-        if told is None:
+        carried = thrown(RuntimeError(failure))
+        if carried is None:
             return ("StreamingQueryException", "", failure)
-        error = told
+        error = carried
     if error is None:
         return ("", "", "")
     disposition = error.disposition.value if isinstance(error, ExactumError) else ""

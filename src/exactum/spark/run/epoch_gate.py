@@ -147,7 +147,7 @@ class StopRequest:
             if self._closed.is_set() or self._stopping:
                 return
             self._run_file.hold()  # where it could not be before
-        if not self._requests.stands():
+        if not self._requests.is_valid():
             if self._asked:
                 logger.info("%s: the request to stop was taken back or is too old", self._run)
                 self._over(goes_on=True)

@@ -29,11 +29,11 @@ from exactum.spark.decoding.bad_records import (
 from exactum.spark.query import Run
 from exactum.spark.run import refusals, termination
 from exactum.spark.run.batches import EpochRunner, how_it_ended, tell_supervisor
+from exactum.spark.run.committed_epochs import CommittedEpochs, DecidedEpochs
 from exactum.spark.run.epoch_gate import EpochGate, StopRequest
 from exactum.spark.run.housekeeping import Attending, ProgressReports
 from exactum.spark.run.opened_sinks import OpenedSinks, check_columns
 from exactum.spark.run.run_start import FormerSinks, RunStart, refuse_replaced_offsets
-from exactum.spark.run.standing_epochs import DecidedEpochs, StandingEpochs
 from exactum.spark.settings import is_on
 from exactum.spark.source.bounds import Bounds, stops_of
 from exactum.spark.source.watch import Clients, topic_watch_of
@@ -63,7 +63,7 @@ class Engine:
     """What becomes of the bad records of its decodings."""
     jobs: Callable[[Run], Jobs]
     """What runs the tasks of its micro-batches."""
-    standing_epochs: Callable[[Run, Sequence[ControlListener], Jobs], StandingEpochs]
+    committed_epochs: Callable[[Run, Sequence[ControlListener], Jobs], CommittedEpochs]
     """What goes on from an epoch that stands."""
 
 
@@ -72,7 +72,7 @@ CLASSIC = Engine(
     termination=lambda run: termination.watch(run) if current() is None else lambda: None,
     bad_records=CountedBadRecords,
     jobs=lambda run: partial(PackedWriteJob, run=run, small_epochs=SmallEpochs(run)),
-    standing_epochs=DecidedEpochs,
+    committed_epochs=DecidedEpochs,
 )
 """Of a classic session, whose JVM and plans are at hand; ``connect.server.connect`` is the other.
 In a supervised script SIGTERM is the supervisor's.
@@ -137,9 +137,9 @@ def _opened(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Engi
         start = RunStart(run, sinks)
         attending.duties.append(start)
         jobs = engine.jobs(run)
-        standing_epochs = engine.standing_epochs(run, control, jobs)
+        committed_epochs = engine.committed_epochs(run, control, jobs)
         attending.attends(start, first_alone=True)
-        attending.attends(standing_epochs, first_alone=True)
+        attending.attends(committed_epochs, first_alone=True)
         # What is written without a decision is on record from its first batch on.
         attending.attends(former, first_alone=run.guarantee is not Guarantee.AT_LEAST_ONCE)
         protocol = PROTOCOLS[run.guarantee](
@@ -148,7 +148,7 @@ def _opened(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Engi
             log,
             former=former.reached(),
             noted=run.record.content.noted,
-            engine=standing_epochs.record,
+            engine=committed_epochs.record,
             on_event=start.listen,
             parallel=sinks.parallel,
         )
@@ -160,7 +160,7 @@ def _opened(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Engi
         protocol,
         sinks,
         attending,
-        standing_epochs=standing_epochs,
+        committed_epochs=committed_epochs,
         bad_records=bad_records,
         jobs=jobs,
     )

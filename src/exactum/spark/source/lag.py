@@ -214,7 +214,7 @@ class Stall:
     last_stable_offset: int
     lso_gap: int
     since_s: float
-    told: bool = False
+    reported: bool = False
 
 
 class StallTracker:
@@ -227,7 +227,7 @@ class StallTracker:
     """
 
     def __init__(self) -> None:
-        self._standing: dict[Partition, Stall] = {}
+        self._stalls: dict[Partition, Stall] = {}
 
     def update(
         self, stable: Mapping[Partition, int], marks: Mapping[Partition, int], now_s: float
@@ -237,15 +237,15 @@ class StallTracker:
         over: list[Stall] = []
         for partition, offset in stable.items():
             gap = marks.get(partition, offset) - offset
-            before = self._standing.pop(partition, None)
+            before = self._stalls.pop(partition, None)
             if before is not None and (before.last_stable_offset != offset or gap <= 0):
-                over += [before] if before.told else []
+                over += [before] if before.reported else []
                 before = None
             if gap <= 0:
                 continue
-            since_s, told = (now_s, False) if before is None else (before.since_s, before.told)
+            since_s, shown = (now_s, False) if before is None else (before.since_s, before.reported)
             late = now_s - since_s >= STALL_AFTER_S
-            self._standing[partition] = Stall(partition, offset, gap, since_s, told or late)
-            if late and not told:
-                began.append(self._standing[partition])
+            self._stalls[partition] = Stall(partition, offset, gap, since_s, shown or late)
+            if late and not shown:
+                began.append(self._stalls[partition])
         return began, over

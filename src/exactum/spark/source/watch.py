@@ -175,7 +175,7 @@ class TopicWatch(EpochListener):
             if batch.first or source.differs(own):
                 source.lag.saw(source.check(own))
 
-    def stands(self, batch: Batch) -> None:
+    def redelivered(self, batch: Batch) -> None:
         """Raises as ``writing``, about what comes after it."""
         for source, own in zip(self._watched, self._planned, strict=True):
             source.lag.saw(source.check(own.rest()))

@@ -286,8 +286,8 @@ def _end_orphan() -> None:
 def _encoded(message: ChannelMessage) -> bytes:
     event = message.fields.get("event")
     if event is not None:
-        told = cut(dataclasses.asdict(event), TEXT_CHARACTERS_MAX)
-        fields = {**message.fields, "event": told}
+        shown = cut(dataclasses.asdict(event), TEXT_CHARACTERS_MAX)
+        fields = {**message.fields, "event": shown}
         message = ChannelMessage(message.kind, fields)
     return message.encoded()
 

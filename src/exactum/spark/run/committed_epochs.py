@@ -37,7 +37,7 @@ ON_DIFFERENCE = "spark.exactum.standingEpoch.onDifference"
 another result than the one that stands."""
 
 
-class StandingEpochs(EpochListener):
+class CommittedEpochs(EpochListener):
     """What a run records with each decision, and does with an epoch that stands: it is computed
     once more, so that Spark's state goes on from it, and its rows are compared with those that were
     written.
@@ -206,11 +206,11 @@ class StandingEpochs(EpochListener):
 
 
 def facts_in(recorded: str) -> dict[str, Any]:
-    """What ``StandingEpochs.record`` has said."""
+    """What ``CommittedEpochs.record`` has said."""
     return dict(json.loads(recorded)) if recorded else {}
 
 
-class DecidedEpochs(StandingEpochs):
+class DecidedEpochs(CommittedEpochs):
     """In a classic session, where Spark's plans are at hand, nothing is computed again.
 
     State stores write their next version in the job that writes the sinks, so when an epoch is
