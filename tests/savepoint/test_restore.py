@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from exactum.checkpoint import retirement
+from exactum.checkpoint.layout import STAGING
 from exactum.checkpoint.query_place import place_of
 from exactum.checkpoint.query_record import record_of
 from exactum.checkpoint.request_file import Stopped
@@ -280,6 +281,19 @@ def test_an_epoch_in_doubt_is_finished_first(root: str, checkpoint: Storage) -> 
     assert not is_there(f"{root}/savepoint")
     complete(checkpoint, 2)
     assert create(checkpoint.where, f"{root}/savepoint").batch_id == 2
+
+
+def test_rows_that_wait_are_left_out(root: str, checkpoint: Storage, moved: str) -> None:
+    """Those in the staging are their query's: neither a savepoint nor what starts from it has them."""
+    waiting = checkpoint.below(STAGING).below("0123456789abcdef")
+    if isinstance(waiting, Folder):
+        waiting.open()
+    waiting.put("rows.staged", b"rows")
+    made = create(checkpoint.where, f"{root}/savepoint")
+    assert made.files and not any("staging" in file.path for file in made.files)
+    restore(f"{root}/savepoint", moved, Identity.SAME)
+    assert is_usable(moved) and not place_of(f"{moved}/{STAGING}").names()
+    assert waiting.read("rows.staged") == b"rows"
 
 
 def content_of(savepoint: str) -> dict[str, bytes | None]:

@@ -168,13 +168,19 @@ def test_a_used_id_is_refused_for_other_sinks(
     assert not values(tmp_path / "b")
 
 
-def test_a_log_that_would_be_another_one_is_refused(numbers: DataFrame, tmp_path: Path) -> None:
-    """A relative path names another folder elsewhere; readers of a sink's folder would find it."""
+def test_a_place_that_does_not_keep_it_is_refused(numbers: DataFrame, tmp_path: Path) -> None:
+    """A relative path names another log elsewhere; readers of a sink's folder would find what lies in
+    it.
+    """
     sink = exactum.FileSink(tmp_path / "out")
     with raised(errors.SettingRefused, "LOAD_ARGUMENT", "decision_log"):
         exactum.exactly_once(sink, decision_log="loads").write(numbers, id=ID)
     with raised(errors.SettingRefused, "FOLDER_WITHIN", "decision_log"):
         exactum.exactly_once(sink, decision_log=tmp_path / "out" / "loads").write(numbers, id=ID)
+    places = {"decision_log": tmp_path / "log", "staging": tmp_path / "out" / "rows"}
+    with raised(errors.SettingRefused, "FOLDER_WITHIN", "staging"):
+        exactum.exactly_once(sink, **places).write(numbers, id=ID)
+    assert not list(tmp_path.rglob("part-*"))
 
 
 def test_two_at_once(tmp_path: Path, into: Folders, numbers: DataFrame) -> None:

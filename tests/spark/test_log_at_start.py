@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import exactum
 from exactum.checkpoint.layout import DECISIONS
 from exactum.checkpoint.query_place import QueryPlace
-from exactum.errors import CheckpointRefused, Unavailable
+from exactum.errors import CheckpointRefused, SettingRefused, Unavailable
 from exactum.files.slot_log import LOG_ID, SlotLog
 from exactum.protocol.ends import Noted
 from exactum.protocol.model import Decision, DecisionRecord, Epoch, Incarnation
@@ -229,6 +229,21 @@ def test_a_checkpoint_that_lies_in_no_folder(query: Any, tmp_path: Path) -> None
     query.give(3)
     facts = "decision log", "batch 1", "checkpoint", "batch 2"
     check_query_error(run(query, tmp_path / "a"), CheckpointRefused, "ENDS_DIFFER", *facts)
+
+
+def test_rows_have_no_place_beside_a_checkpoint_that_lies_in_no_folder(
+    query: Any, tmp_path: Path
+) -> None:
+    """Where a sink leaves them in files, the start says that it needs one, and takes one."""
+    sent: list[int] = []
+    sink = exactum.WriteAheadSink(lambda batch, key: sent.extend(batch["v"].to_pylist()))
+    query.checkpoint = f"{mounted(query.spark, tmp_path)}/checkpoint"
+    query.give(1)
+    places = {"decision_log": tmp_path / "log"}
+    error = query.run(query.exactly_once(sink, **places))
+    check_query_error(error, SettingRefused, "STAGING_WANTED", "WriteAheadSink", "staging=")
+    assert query.run(query.exactly_once(sink, staging=tmp_path / "rows", **places)) is None
+    assert sent == [1]
 
 
 def test_from_which_batch_on_is_noted(query: Any) -> None:

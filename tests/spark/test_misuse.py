@@ -23,6 +23,7 @@ from tests.kit.errors import check_query_error, raised
 from tests.kit.opened_sink import OpenedSink
 from tests.kit.spark.folder_sink import FolderSink, arm, disarm
 
+DEEP = pytest.mark.deep
 GUARANTEES = (exactum.exactly_once, exactum.at_least_once, exactum.at_most_once)
 KAFKA = exactum.KafkaSink("out", bootstrap_servers="localhost:9092")
 VIEW = exactum.KafkaSink("rejected", bootstrap_servers="h:1", rows=lambda batch: batch)
@@ -311,9 +312,11 @@ def test_two_sinks_on_one_target(query: Any, tmp_path: Path) -> None:
     assert list(folder.glob("part-*")) == []
 
 
-@pytest.mark.deep
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", ["files", "dead letters", "checkpoint"])
+@pytest.mark.parametrize(
+    "kind",
+    [*(pytest.param(k, marks=DEEP) for k in ("files", "dead letters", "checkpoint")), "staging"],
+)
 def test_a_folder_within_a_sink_s(query: Any, tmp_path: Path, kind: str) -> None:
     """Readers of a folder find what lies below it as well, unless its name tells them not to look."""
     query.give(1)
@@ -326,6 +329,10 @@ def test_a_folder_within_a_sink_s(query: Any, tmp_path: Path, kind: str) -> None
         if kind == "checkpoint":
             query.checkpoint = within
             return query.run(exactum.exactly_once(exactum.FileSink(folder, format="json")))
+        if kind == "staging":
+            query.checkpoint = tmp_path / f"checkpoint-{name}"
+            sink = exactum.FileSink(folder, format="json")
+            return query.run(exactum.exactly_once(sink, staging=within))
         other = exactum.FileSink(within, format="json")
         settings = {"dead_letters": other} if kind == "dead letters" else {}
         sinks = [exactum.FileSink(folder, format="json"), *([] if settings else [other])]
