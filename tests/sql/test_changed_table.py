@@ -110,9 +110,7 @@ def test_a_column_that_is_changed_under_a_run(
     driver.carry_out(0)
     alter(database, table, column, became)
     before = database.rows(f"SELECT * FROM {table}")
-    with pytest.raises(
-        EpochAborted, match=f"(?s)(column '{column}'|a column) of .*start the query"
-    ):
+    with raised(EpochAborted, f"'{column}'", table, "batch 1"):
         driver.carry_out(1)
     driver.close()
     assert database.rows(f"SELECT * FROM {table}") == before
@@ -129,17 +127,17 @@ def test_a_column_that_is_changed_under_a_run(
 
 NOT_KEPT = {
     "postgres": [
-        ("ALTER TABLE {table} SET UNLOGGED", "is UNLOGGED", "ALTER TABLE {table} SET LOGGED"),
+        ("ALTER TABLE {table} SET UNLOGGED", "SET LOGGED", "ALTER TABLE {table} SET LOGGED"),
         (
             "CREATE RULE away AS ON INSERT TO {table} WHERE NEW.k > 0 DO INSTEAD NOTHING",
-            "DO INSTEAD",
+            "'away'",
             "DROP RULE away ON {table}",
         ),
     ],
     "mysql": [
         (
             "ALTER TABLE {table} ENGINE=MyISAM",
-            "of the engine MyISAM",
+            " MyISAM;",
             "ALTER TABLE {table} ENGINE=InnoDB",
         )
     ],
@@ -159,7 +157,7 @@ def test_a_table_of_which_nothing_can_be_promised_any_more(
     for batch_id, (change, said, back) in enumerate(NOT_KEPT[database.dialect.scheme], 1):
         before = database.rows(f"SELECT k FROM {table} ORDER BY k")
         database.run(change.format(table=table))
-        with pytest.raises(SettingRefused, match=said):
+        with raised(SettingRefused, "SQL_REFUSED", "[SQL_TABLE_KIND]", table, said):
             driver.carry_out(batch_id)
         driver.close()
         database.run(back.format(table=table))
@@ -196,7 +194,7 @@ def test_an_upserts_key_that_is_dropped(database: SqlDatabase) -> None:
     allowed = permit(query, 1)
     drop = "CONSTRAINT" if database.dialect.scheme == "postgres" else "INDEX"
     database.run(f"ALTER TABLE {table} DROP {drop} only_one")
-    with pytest.raises(HeuristicOutcome, match="is decided"):
+    with raised(HeuristicOutcome, "TARGET_REFUSES", "(id)", table):
         finish(query, allowed)
     assert rows_in(database, table) == OLD
     database.run(f"ALTER TABLE {table} ADD CONSTRAINT only_one UNIQUE (id)")

@@ -14,6 +14,7 @@ from exactum.errors import SettingRefused, Unavailable
 from exactum.files.slot_log import SlotLog
 from exactum.sql.files import SqlFiles, open_files
 from exactum.testing.log_contract import QUERY_ID, record
+from tests.kit.errors import raised
 from tests.kit.sql.losses import Losses, LossyDialect
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.waiting import WAIT_MAX_S
@@ -49,7 +50,8 @@ class TestLogInADatabase:
         log = self.open_log(QUERY_ID)
         log.decide(record(0))
         self.database.run("DELETE FROM exactum_decision_logs")
-        with pytest.raises(SettingRefused, match="was removed"):
+        where = f"query {QUERY_ID} in exactum_decision_logs "
+        with raised(SettingRefused, "SQL_REFUSED", where):
             log.decide(record(1))
 
     def test_a_pruned_decision_is_not_missed(self) -> None:

@@ -19,6 +19,7 @@ from exactum.sql.session import ServerFailure, SqlFailure
 from exactum.sql.target import Ledger
 from exactum.testing import MemoryDecisionLog, interpose
 from exactum.testing.memory import permit_of
+from tests.kit.errors import raised
 from tests.kit.every_call import every_call
 from tests.kit.sql.losses import Losses, lossy
 from tests.kit.sql.sql_database import SqlDatabase
@@ -173,7 +174,7 @@ def test_a_server_that_is_lost_at_the_commit(
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "prune", lost)
         patched.setattr(retrying_session, "TIMEOUT_S", 0.2)
-        with pytest.raises(OutcomeUnknown, match="is decided"):
+        with raised(OutcomeUnknown, allowed.record.epoch, "the server went away"):
             driver.participant.commit(allowed, allowed.record.prepared)
     assert rows_in(database, table) == []
     driver.close()

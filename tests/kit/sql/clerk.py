@@ -10,6 +10,8 @@ import pytest
 from tests.kit.sql.sql_database import SqlDatabase
 
 PASSWORD, IN_URL = "a secret&key", "a%20secret%26key"
+LOGIN, RIGHTS = "in the URL", "exactum's tables"
+"""What ``SQL_ACCESS`` says is to be corrected, or is needed: one or the other."""
 
 
 class Clerk:

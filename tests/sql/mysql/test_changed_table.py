@@ -9,6 +9,7 @@ import pytest
 
 from exactum.errors import EpochAborted
 from exactum.protocol.sink import Guarantee
+from tests.kit.errors import raised
 from tests.kit.sql.mysql_server import Database
 
 COLUMNS = (("k", "string"), ("n", "bigint"), ("at", "timestamp"))
@@ -30,22 +31,22 @@ def one_row(key: str, number: int | None, second: int | None) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("guarantee", "settings", "became", "row", "words"),
+    ("guarantee", "settings", "became", "row", "facts"),
     [
         # Null would become another value in a column that fills it in; the next start puts it aside.
         (EXACT, {}, "MODIFY n bigint NOT NULL AUTO_INCREMENT, ADD UNIQUE KEY (n)",
-         ("second", None, None), "column 'n' .*NOT NULL"),
+         ("second", None, None), ["'n'", "NOT NULL"]),
         (EXACT, {}, "MODIFY at timestamp(6) NOT NULL DEFAULT current_timestamp(6)",
-         ("second", None, None), "column 'at' .*NOT NULL"),
+         ("second", None, None), ["'at'", "NOT NULL"]),
         # Without its key a row would be there twice.
         (EXACT, UPSERT, "DROP PRIMARY KEY",
-         ("first", 1, None), r"unique constraint on exactly \(k\)"),
+         ("first", 1, None), [" (k);"]),
         # By another one it would replace a different row, and not be there itself.
         (Guarantee.AT_LEAST_ONCE, UPSERT, "ADD UNIQUE KEY (n)",
-         ("second", 1, None), r"another one than key=: \(n\)"),
+         ("second", 1, None), ["key=: (n)"]),
         # Two keys are one now: the staging would sort them as two, and the wrong row could win.
         (EXACT, UPSERT, "MODIFY k varchar(20) COLLATE utf8mb4_general_ci",
-         ("FIRST", 2, 2), "column 'k' "),
+         ("FIRST", 2, 2), ["'k'"]),
     ],
 )  # fmt: skip
 def test_a_change_by_which_a_row_would_be_another(
@@ -54,7 +55,7 @@ def test_a_change_by_which_a_row_would_be_another(
     settings: dict[str, Any],
     became: str,
     row: Row,
-    words: str,
+    facts: list[str],
 ) -> None:
     """The batch is refused, and the next start sees the table."""
     database.run(
@@ -67,7 +68,7 @@ def test_a_change_by_which_a_row_would_be_another(
     driver.carry_out(0)
     database.run(f"ALTER TABLE t {became}")
     query.tasks = lambda _: [[one_row(*row)]]
-    with pytest.raises(EpochAborted, match=f"(?s){words}.*start the query"):
+    with raised(EpochAborted, *facts, "batch 1"):
         driver.carry_out(1)
     driver.close()
     assert database.run("SELECT k, n, at IS NULL FROM t") == [("first", 1, 0)]

@@ -12,6 +12,7 @@ import pytest
 from exactum.errors import InvariantBroken
 from exactum.files.slot_log import SlotLog
 from exactum.testing.log_contract import record
+from tests.kit.errors import raised
 from tests.kit.sql.replicated_mariadb import MariaPair, mariadb_pair
 from tests.kit.waiting import await_true
 
@@ -65,9 +66,7 @@ def test_what_an_asynchronous_standby_can_lose_is_said_and_stops_the_run(
     assert log.decide(record(1)) == record(1)
     servers.fail_over()
     for step in (lambda: log.read(2), lambda: log.decide(record(2)), lambda: log.prune(100)):
-        with pytest.raises(
-            InvariantBroken, match="has lost 1 of 3 changes that it had acknowledged"
-        ):
+        with raised(InvariantBroken, " 1 of 3 "):
             step()
     assert _of(servers, decided) == [(first,)]
     assert opened(url).read(0) == (record(0),), "the next start finds what there is"

@@ -18,7 +18,7 @@ from exactum.files.slot_log import SlotLog
 from exactum.protocol.model import PreparedTransaction
 from exactum.sql import session as retrying_session
 from exactum.sql.mysql import dialect as mysql_dialect
-from exactum.sql.mysql.connection import Connection
+from exactum.sql.mysql.connection import LOCAL_FILE_REFUSED, Connection
 from exactum.sql.mysql.session import address_of, connect
 from exactum.sql.mysql.sink import MySQLSink
 from exactum.sql.session import SqlFailure
@@ -154,17 +154,17 @@ def test_deadlocks_are_tried_again(database: Database) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "setting"),
     [
-        ({"innodb_flush_log_at_trx_commit": 2}, "innodb_flush_log_at_trx_commit"),
-        ({"log_bin": "on", "binlog_format": "STATEMENT"}, "binlog_format"),
-        ({"log_bin": "on"}, "sync_binlog"),
+        ({"innodb_flush_log_at_trx_commit": 2}, "innodb_flush_log_at_trx_commit=2"),
+        ({"log_bin": "on", "binlog_format": "STATEMENT"}, "binlog_format=STATEMENT"),
+        ({"log_bin": "on"}, "sync_binlog=0"),
     ],
 )
-def test_servers_that_cannot_keep_the_promise(settings: dict[str, str | int], message: str) -> None:
+def test_servers_that_cannot_keep_the_promise(settings: dict[str, str | int], setting: str) -> None:
     """A server that forgets commits, or logs by statement, is refused."""
     with LocalMariaDB(settings=settings) as server, Database.made(server) as database:
-        with pytest.raises(SettingRefused, match=message):
+        with raised(SettingRefused, "SQL_SERVER", setting):
             numbers_query(database).check()
 
 
@@ -188,27 +188,36 @@ def test_with_a_binary_log(kept_by: dict[str, str | int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "facts"),
     [
-        ({"url": "postgresql://a/b"}, "mysql://"),
-        ({"url": "mysql://u:hidden-pw@host:99999999/db"}, "URL"),
-        ({"url": "mysql://u:hidden-pw@host:3306"}, "database"),
-        ({"url": "mysql://u:hidden-pw@host/db?autocommit=true"}, "autocommit"),
-        ({"connect": {"init_command": "hidden-pw"}}, "init_command"),
-        ({"connect": {"port": "hidden-pw"}}, "port"),
-        ({"connect": {"port": 65_536}}, "port"),
-        ({"url": "mysql://u:hidden-pw@host:0/db"}, "port"),
-        ({"connect": {"ssl_ca": object()}}, "ssl_ca"),
-        ({"mode": "merge"}, "mode"),
-        ({"mode": "upsert"}, "key"),
-        ({"order_by": ["v"]}, "order_by"),
-        ({"mode": "upsert", "key": "v", "delete_when": "v"}, "a column that is not written"),
-        ({"table": ""}, "table"),
+        ({"url": "postgresql://a/b"}, ["SQL_URL", "mysql://,"]),
+        (
+            {"url": "mysql://u:hidden-pw@host:99999999/db"},
+            ["SQL_URL", "mysql://user:password@host:port/database."],
+        ),
+        (
+            {"url": "mysql://u:hidden-pw@host:3306"},
+            ["SQL_URL", "mysql://user:password@host/database."],
+        ),
+        ({"url": "mysql://u:hidden-pw@host/db?autocommit=true"}, ["SQL_URL", "'autocommit'"]),
+        ({"connect": {"init_command": "hidden-pw"}}, ["SQL_URL", "'init_command'"]),
+        ({"connect": {"port": "hidden-pw"}}, ["SQL_URL", "'port'"]),
+        ({"connect": {"port": 65_536}}, ["SQL_URL", "'port'"]),
+        ({"url": "mysql://u:hidden-pw@host:0/db"}, ["SQL_URL", "'port'"]),
+        ({"connect": {"ssl_ca": object()}}, ["SQL_URL", "'ssl_ca'"]),
+        ({"mode": "merge"}, ["SQL_ARGUMENT", "mode='merge'"]),
+        ({"mode": "upsert"}, ["SQL_ARGUMENT", "mode='upsert'", "key="]),
+        ({"order_by": ["v"]}, ["SQL_ARGUMENT", "order_by", "mode='upsert'"]),
+        (
+            {"mode": "upsert", "key": "v", "delete_when": "v"},
+            ["SQL_ARGUMENT", "delete_when='v'", "key"],
+        ),
+        ({"table": ""}, ["SQL_ARGUMENT", "'schema.table'"]),
     ],
 )
-def test_settings_that_cannot_be(options: dict[str, Any], message: str) -> None:
+def test_settings_that_cannot_be(options: dict[str, Any], facts: list[str]) -> None:
     """Refused when the sink is made, with the setting named and no value that may be a secret."""
-    with pytest.raises(SettingRefused, match=message) as caught:
+    with raised(SettingRefused, *facts) as caught:
         MySQLSink(**{"url": "mysql://u:hidden-pw@host/db", "table": "t", **options})
     assert "hidden-pw" not in str(caught.value)
 
@@ -221,8 +230,9 @@ def test_the_server_gets_no_other_file(database: Database, tmp_path: Path) -> No
     session = connect(address_of(database.url, None, "test"), "test", 5.0)
     for _ in range(2):
         session.execute("SELECT 1")
-    with pytest.raises(SqlFailure, match="file"):
+    with pytest.raises(SqlFailure) as refused:
         session.send(f"LOAD DATA LOCAL INFILE '{secret}' INTO TABLE t".encode(), "/proc/self/fd/9")
+    assert refused.value.code == str(LOCAL_FILE_REFUSED)
     assert not session.usable
     assert database.run("SELECT * FROM t") == []
 
@@ -237,8 +247,9 @@ def test_nor_in_a_further_result(database: Database, tmp_path: Path) -> None:
     client = Connection(**options | {"port": int(options["port"])} | flags)
     with client.cursor() as cursor:
         cursor.execute(f"SELECT 1; LOAD DATA LOCAL INFILE '{secret}' INTO TABLE t")
-        with pytest.raises(pymysql.err.OperationalError, match="not offered"):
+        with pytest.raises(pymysql.err.OperationalError) as refused:
             cursor.nextset()
+    assert refused.value.args[0] == LOCAL_FILE_REFUSED
     assert database.run("SELECT * FROM t") == []
 
 

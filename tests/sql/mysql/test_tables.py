@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from exactum.errors import RowsRefused, SettingRefused
+from tests.kit.errors import raised
 from tests.kit.sql.mysql_server import Database
 from tests.kit.sql.sql_epochs import NUMBERS, numbers
 
@@ -16,7 +17,7 @@ from tests.kit.sql.sql_epochs import NUMBERS, numbers
     ("statement", "kind"),
     [
         *(
-            (f"CREATE TABLE t (v bigint NOT NULL) ENGINE={engine}", f"of the engine {engine}")
+            (f"CREATE TABLE t (v bigint NOT NULL) ENGINE={engine}", f"engine {engine}")
             for engine in ("Aria", "MyISAM", "MEMORY", "CSV", "MRG_MyISAM")
         ),
         ("CREATE VIEW t AS SELECT 1 AS v", "a view"),
@@ -26,9 +27,9 @@ from tests.kit.sql.sql_epochs import NUMBERS, numbers
 def test_only_transactional_tables(database: Database, statement: str, kind: str) -> None:
     """Another engine, or what is no table, is refused at start by its true name."""
     database.run(statement)
-    with pytest.raises(SettingRefused, match=f" is {kind}; only InnoDB") as caught:
+    with raised(SettingRefused, "SQL_TABLE_KIND", f" {kind};", "InnoDB") as caught:
         database.query("t", NUMBERS).check()
-    assert ("Convert it" in str(caught.value)) == ("engine" in kind)
+    assert ("ENGINE=InnoDB" in str(caught.value)) == ("engine" in kind)
 
 
 @pytest.mark.parametrize(

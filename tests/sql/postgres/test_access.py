@@ -8,10 +8,10 @@ import pytest
 
 from exactum.errors import (
     ExactumError,
-    Refused,
     SettingRefused,
     Unavailable,
 )
+from tests.kit.errors import raised
 from tests.kit.servers.mariadb import LocalMariaDB
 from tests.kit.servers.postgres import LocalPostgres
 from tests.kit.sql.certificates import make_certificate, serve_tls
@@ -66,7 +66,7 @@ def test_what_no_other_start_mends_is_a_setting(
 def test_a_port_where_another_kind_of_server_listens(
     database: Database, mariadb: LocalMariaDB
 ) -> None:
-    with pytest.raises(SettingRefused, match="invalid response"):
+    with raised(SettingRefused, "SQL_REFUSED", f":{mariadb.port}/", "invalid response"):
         database.query(database.table(), connect={"port": mariadb.port}).check()
 
 
@@ -75,13 +75,13 @@ def test_libpq_options_pass_through(database: Database) -> None:
     refused.
     """
     table = database.table()
-    with pytest.raises(Refused, match="SSL"):
+    with raised(SettingRefused, "SQL_ACCESS", "SSL"):
         database.query(table, connect={"sslmode": "require"}).check()
     database.query(
         table, url=database.url + "?sslmode=require", connect={"sslmode": "disable"}
     ).check()
     database.query(table, connect={"host": str(database.server.socket_dir)}).check()
-    with pytest.raises(SettingRefused, match="connect="):
+    with raised(SettingRefused, "SQL_URL", "connect=", "'sslmode'"):
         database.query(table, connect={"sslmode": ["require"]}).check()
 
 
@@ -101,7 +101,7 @@ def test_tls_verifies_the_server(tmp_path: Path) -> None:
         driver.close()
         assert set(encrypted) == {(True,)}
         assert sorted(database.rows(f"SELECT * FROM {table}")) == expected([0])
-        with pytest.raises(SettingRefused, match="certificate verify failed"):
+        with raised(SettingRefused, "SQL_ACCESS", "certificate verify failed"):
             database.query(table, connect={**right, "sslrootcert": str(other)}).check()
         database.close()
 

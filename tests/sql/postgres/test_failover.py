@@ -11,10 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from exactum.errors import InvariantBroken
+from exactum.errors import InvariantBroken, OutcomeUnknown
 from exactum.files.slot_log import SlotLog
 from exactum.sql import files
 from exactum.testing.log_contract import record
+from tests.kit.errors import raised
 from tests.kit.sql.replicated import Pair, pair
 from tests.kit.waiting import WAIT_MAX_S, await_true
 
@@ -122,7 +123,7 @@ def test_a_decision_of_a_dead_driver_is_acted_on_only_once_the_standby_has_it(
             lambda: len(servers.waits_for_standby()) == 1, "the decision waits for the standby"
         )
         servers.primary.kill()
-        with pytest.raises(Exception, match="may or may not stand"):
+        with raised(OutcomeUnknown, f"{1:020d}-0.json"):
             deciding.result(WAIT_MAX_S)
         servers.primary.start()
         assert len(servers.run(DECIDED.format(1))) == 1
@@ -160,10 +161,7 @@ def test_a_decision_that_an_asynchronous_standby_lost_stops_the_run(
     servers.standby.start()
     servers.promote()
     for step in (lambda: log.read(2), lambda: log.decide(record(2)), lambda: log.prune(100)):
-        with pytest.raises(
-            InvariantBroken,
-            match="has lost 1 of 3 changes that it had acknowledged.*asynchronous standby",
-        ):
+        with raised(InvariantBroken, " 1 of 3 ", "asynchronous standby"):
             step()
     assert len(servers.run(DECIDED.format(0), servers.standby)) == 1
     assert servers.run(DECIDED.format(1), servers.standby) == []

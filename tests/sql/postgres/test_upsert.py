@@ -7,6 +7,7 @@ import pytest
 
 from exactum.errors import SettingRefused
 from exactum.sql.postgres import rows as encoders
+from tests.kit.errors import raised
 from tests.kit.sql.postgres_server import Database
 from tests.kit.sql.sql_epochs import narrow
 from tests.sql.test_upsert import SCHEMA, query_on
@@ -59,7 +60,7 @@ def test_a_key_whose_index_collates_otherwise(
     rows = pa.RecordBatch.from_pydict({"k": ["A", "a"], "n": pa.array([1, 2], pa.int32())})
     query = query_on(database, table, KEYED, delete_when=None)
     if not fits:
-        with pytest.raises(SettingRefused, match="unique constraint on exactly"):
+        with raised(SettingRefused, "SQL_KEY", " (k);", table):
             query.check()
         return
     query.write(rows)
@@ -71,7 +72,7 @@ def test_a_key_that_holds_for_one_table_of_several(database: Database) -> None:
     table = database.table("k text PRIMARY KEY, n int")
     query_on(database, table, KEYED, delete_when=None).check()
     database.run(f"CREATE TABLE archive () INHERITS ({table})")
-    with pytest.raises(SettingRefused, match="unique constraint on exactly"):
+    with raised(SettingRefused, "SQL_KEY", " (k);", table):
         query_on(database, table, KEYED, delete_when=None).check()
 
 
@@ -81,7 +82,7 @@ def test_a_key_whose_type_has_its_equality_elsewhere(database: Database) -> None
     database.run("CREATE EXTENSION citext SCHEMA extensions")
     try:
         table = database.table("k extensions.citext PRIMARY KEY, n int")
-        with pytest.raises(SettingRefused, match="unique constraint on exactly"):
+        with raised(SettingRefused, "SQL_KEY", " (k);", table):
             query_on(database, table, KEYED, delete_when=None).check()
         database.run("ALTER EXTENSION citext SET SCHEMA public")
         query_on(database, table, KEYED, delete_when=None).check()
@@ -103,11 +104,11 @@ def test_a_key_without_a_unique_constraint(database: Database, columns: str) -> 
     start.
     """
     table = database.table(columns)
-    with pytest.raises(SettingRefused, match="unique constraint on exactly"):
+    with raised(SettingRefused, "SQL_KEY", " (k);", table):
         query_on(database, table).check()
     database.run(f"CREATE UNIQUE INDEX ON {table} (k) WHERE v IS NOT NULL")
     database.run(f"CREATE UNIQUE INDEX ON {table} ((k + 1))")
-    with pytest.raises(SettingRefused, match="unique constraint on exactly"):
+    with raised(SettingRefused, "SQL_KEY", " (k);", table):
         query_on(database, table).check()
 
 
