@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from chaos.matrix import FAMILIES, FAULTS, Family, Fault, cells
-from tests.kit.played import keep, kept
+from tests.kit.played import CELLS, keep, kept
 
 
 def table(names: Collection[str]) -> str:
@@ -36,4 +36,4 @@ def _square(family: Family, fault: Fault, names: Collection[str]) -> str:
 
 if __name__ == "__main__":
     keep()
-    print(table(kept()))
+    print(table(kept(CELLS)))

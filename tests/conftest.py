@@ -23,7 +23,7 @@ from exactum.testing.faults import EVERY_VARIABLE
 from tests.kit.environment import python_path
 from tests.kit.kafka.broker import Broker
 from tests.kit.memory import memory_folder
-from tests.kit.played import Played, evidence, passed, results
+from tests.kit.played import KEPT, Played, evidence, passed, results
 from tests.kit.security.rights import forget_all
 from tests.kit.servers.kafka_cluster import KafkaCluster
 from tests.kit.servers.mariadb import LocalMariaDB
@@ -73,7 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("resume"):
         before = getattr(config, "workerinput", {}).get("played")
         file = results() if before is None else None
-        played = Played([*evidence(), *passed(file)] if file else before, file)
+        kept = [test for each in KEPT.values() for test in evidence(each)]
+        played = Played([*kept, *passed(file)] if file else before, file)
         config.pluginmanager.register(played, "played")
 
 

@@ -14,9 +14,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".played"
-EVIDENCE = ROOT / "chaos" / "evidence.txt"
-"""In its first line the state of ``src``, then a test in each line."""
-KEPT = ("tests/chaos/play.py", "tests/planted/play.py")
+CELLS = ROOT / "chaos" / "evidence.txt"
+FAULTS_FOUND = ROOT / "tests" / "planted" / "evidence.txt"
+KEPT = {"tests/chaos/play.py": CELLS, "tests/planted/play.py": FAULTS_FOUND}
+"""Each file has in its first line the state of ``src``, then a test in each line."""
 
 
 def digest_of(*folders: str) -> str:
@@ -33,24 +34,24 @@ def results() -> Path:
     return FOLDER / f"passed-{digest_of('src', 'tests', 'chaos')}.txt"
 
 
-def evidence() -> list[str]:
-    """The tests that are kept as passed, if they passed on the present ``src``."""
-    state, *tests = EVIDENCE.read_text().splitlines()
+def evidence(file: Path) -> list[str]:
+    """The tests that are kept there as passed, if they passed on the present ``src``."""
+    state, *tests = passed(file) or [""]
     return tests if state == digest_of("src") else []
 
 
-def kept() -> set[str]:
-    """The parameters of the tests that are kept, of whichever state of ``src``."""
-    tests = EVIDENCE.read_text().splitlines()[1:]
-    return {test.partition("[")[2].removesuffix("]") for test in tests}
+def kept(file: Path) -> set[str]:
+    """The parameters of the tests that are kept there, of whichever state of ``src``."""
+    return {test.partition("[")[2].removesuffix("]") for test in passed(file)[1:]}
 
 
 def keep() -> None:
     """Add what has passed here; what had passed on other sources goes."""
-    new = [test for test in passed(results()) if test.startswith(KEPT)]
-    if new:
-        lines = [digest_of("src"), *sorted({*evidence(), *new})]
-        EVIDENCE.write_text("".join(f"{line}\n" for line in lines))
+    for module, file in KEPT.items():
+        new = [test for test in passed(results()) if test.startswith(module)]
+        if new:
+            lines = [digest_of("src"), *sorted({*evidence(file), *new})]
+            file.write_text("".join(f"{line}\n" for line in lines))
 
 
 def passed(file: Path) -> list[str]:

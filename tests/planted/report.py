@@ -1,15 +1,13 @@
-"""Which planted faults the tests have found on these sources, as a table by the rows of
-docs/guarantees.md. ``python -m tests.planted.report`` keeps them with the sources, as evidence.
+"""Which planted faults the tests have found on one state of ``src``, as a table by the rows of
+docs/guarantees.md. ``python -m tests.planted.report`` keeps what was found here with the sources.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from tests.kit.played import evidence, keep
+from tests.kit.played import FAULTS_FOUND, keep, kept
 from tests.planted.faults import FAULTS
-
-PLAY = "tests/planted/play.py::"
 
 
 def table(found: Collection[str]) -> str:
@@ -24,12 +22,6 @@ def table(found: Collection[str]) -> str:
     return "\n".join([*lines, f"| all | {count} of {len(FAULTS)} | |"])
 
 
-def found_here() -> set[str]:
-    """Of what is kept as passed on the present ``src``."""
-    tests = (test for test in evidence() if test.startswith(PLAY))
-    return {test.partition("[")[2].removesuffix("]") for test in tests}
-
-
 if __name__ == "__main__":
     keep()
-    print(table(found_here()))
+    print(table(kept(FAULTS_FOUND)))
