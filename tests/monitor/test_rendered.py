@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from html import unescape
@@ -30,11 +28,11 @@ from exactum.ops.cli import main
 from exactum.ops.dashboard.routes import dashboard_routes
 from tests.kit.environment import ROOT
 from tests.kit.monitor.facts import QUERY
+from tests.kit.monitor.fixed_output import same_everywhere
 from tests.kit.monitor.made_checkpoint import Checkpoint
 from tests.kit.monitor.verdict_cases import CASES
 
 OUTPUT = ROOT / "tests" / "kit" / "monitor" / "output"
-NOW_MS = 1_800_000_000_000
 SHOWN = {
     "works": "OK",
     "falls behind": "SLOW",
@@ -48,19 +46,9 @@ SHOWN = {
 
 @pytest.fixture(autouse=True)
 def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """One moment, one time zone, one width; short paths."""
-    monkeypatch.setattr(time, "time_ns", lambda: NOW_MS * 1_000_000)
-    monkeypatch.setattr(time, "time", lambda: NOW_MS / 1_000)
-    monkeypatch.setattr(os, "getpid", lambda: 4_242)
-    monkeypatch.setattr(socket, "gethostname", lambda: "host")
     monkeypatch.setattr(job_sources, "FRESH_S", 0.0)
-    for name, value in (("TZ", "UTC"), ("COLUMNS", "120"), ("TERM", "xterm"), ("NO_COLOR", "1")):
-        monkeypatch.setenv(name, value)
-    time.tzset()
-    monkeypatch.chdir(tmp_path)
-    yield
-    monkeypatch.undo()
-    time.tzset()
+    with same_everywhere(monkeypatch, tmp_path):
+        yield
 
 
 def test_every_verdict_is_shown() -> None:

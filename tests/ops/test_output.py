@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,12 +23,12 @@ from exactum.problem import Level, Problem, error, ok, unknown, warning
 from exactum.protocol.sink import Rejection
 from exactum.spark.write.dead_letter import dead_letters
 from tests.kit.environment import ROOT
+from tests.kit.monitor.fixed_output import NOW_MS, same_everywhere
 from tests.kit.monitor.made_checkpoint import Checkpoint, ago
 from tests.kit.transactions.given import of_checkpoint
 from tests.kit.verify.recorded_query import RecordedQuery
 
 OUTPUT = ROOT / "tests" / "kit" / "ops" / "output"
-NOW_MS = 1_800_000_000_000
 NOISE = (
     (re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r"), ""),
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"), "QUERY-ID"),
@@ -44,18 +42,8 @@ ID_AND_NAME = (("id", "bigint"), ("name", "string"))
 
 @pytest.fixture(autouse=True)
 def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """One moment, one time zone, one width; short paths."""
-    monkeypatch.setattr(time, "time_ns", lambda: NOW_MS * 1_000_000)
-    monkeypatch.setattr(time, "time", lambda: NOW_MS / 1_000)
-    monkeypatch.setattr(os, "getpid", lambda: 4_242)
-    monkeypatch.setattr(socket, "gethostname", lambda: "host")
-    for name, value in (("TZ", "UTC"), ("COLUMNS", "120"), ("TERM", "xterm"), ("NO_COLOR", "1")):
-        monkeypatch.setenv(name, value)
-    time.tzset()
-    monkeypatch.chdir(tmp_path)
-    yield
-    monkeypatch.undo()
-    time.tzset()
+    with same_everywhere(monkeypatch, tmp_path):
+        yield
 
 
 def ran(*arguments: str, terminal: bool = False) -> str:
