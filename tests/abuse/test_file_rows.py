@@ -79,11 +79,7 @@ def check(folder: Path, format_: str, frame: Frame, size: int) -> tuple[int, int
     for row in map(frame.row, range(frame.count)):
         (aside if refuses(format_, frame.kinds, row) else expected).append(row)
     assert len(found) == len(expected) == stored
-    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-        for name, kind, a, b in zip(frame.names, frame.kinds, one, other, strict=True):
-            assert same(kind, a, b), (
-                f"row {number}, column {name!r} ({kind}): {a!r} instead of {b!r}"
-            )
+    frame.check(found, expected)
     for (row, why), other in zip(target.refused, aside, strict=True):
         kept = [from_arrow(k, row.column(n))[0] for n, k in enumerate(frame.kinds)]
         assert all(map(same, frame.kinds, kept, other))

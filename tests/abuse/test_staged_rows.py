@@ -17,7 +17,7 @@ from exactum.custom.write_ahead import WriteAheadSink
 from exactum.protocol.sink import Sink
 from exactum.storage.folder import Folder
 from tests.kit.abuse.frames import BIGINT, NESTED, RARE, SCALARS, Frame, bulk, seed_of_run
-from tests.kit.abuse.kinds import Kind, from_arrow, has_bad_text, same
+from tests.kit.abuse.kinds import Kind, from_arrow, has_bad_text
 from tests.kit.lake.iceberg import TABLE, Lake
 from tests.kit.lake.tables import Delta
 from tests.kit.opened_sink import OpenedSink
@@ -116,9 +116,7 @@ def check(target: Target, frame: Frame, size: int, staging: Path) -> tuple[int, 
     columns = [from_arrow(k, there.column(n)) for n, k in enumerate(frame.kinds)]
     found = sorted(zip(*columns, strict=True), key=lambda row: row[0])
     assert [row[0] for row in found] == [row[0] for row in expected]
-    for one, other in zip(found, expected, strict=True):
-        for name, kind, a, b in zip(frame.names, frame.kinds, one, other, strict=True):
-            assert same(kind, a, b), f"row {one[0]}, {name} ({kind}): {a!r} instead of {b!r}"
+    frame.check(found, expected)
     refused = [
         (rejection.rows.column("id")[n].as_py(), why)
         for rejection in query.rejections

@@ -34,6 +34,7 @@ from tests.kit.abuse.kinds import (
     array,
     decimal,
     map_,
+    same,
     struct_,
     to_arrow,
     unit,
@@ -311,6 +312,14 @@ class Frame:
 
     def row(self, number: int) -> tuple[Raw, ...]:
         return tuple(v[number] for v in self.values)
+
+    def check(self, found: Sequence[tuple[Raw, ...]], expected: Sequence[tuple[Raw, ...]]) -> None:
+        """These are its rows as they were, to the last bit."""
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            for name, kind, a, b in zip(self.names, self.kinds, one, other, strict=True):
+                assert same(kind, a, b), (
+                    f"row {number}, column {name!r} ({kind}): {a!r} instead of {b!r}"
+                )
 
 
 # ---- hypothesis ------------------------------------------------------------------------------
