@@ -237,7 +237,7 @@ class NoFloor(MemoryDecisionLog):
 class LooksForTheFloorFirst(MemorySlotLog):
     """Looks for the floor before it creates a record, and not after."""
 
-    def _standing(self, name: str, record: DecisionRecord) -> DecisionRecord | None:
+    def _record_in_force(self, name: str, record: DecisionRecord) -> DecisionRecord | None:
         return self._load(name)
 
 

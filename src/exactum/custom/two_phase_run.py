@@ -271,8 +271,8 @@ class TwoPhaseParticipant(Participant):
             )
             with self._failing(OutcomeUnknown, what, then):
                 try:
-                    stands = f"The transaction {p.identity} may be committed. {then}"
-                    _called(self._scope, commit, transaction, then=stands)
+                    may_be = f"The transaction {p.identity} may be committed. {then}"
+                    _called(self._scope, commit, transaction, then=may_be)
                     committed.append(p)
                 except TransactionLost as error:
                     self._lost[p.identity] = str(error)

@@ -149,14 +149,14 @@ class SlotLog:
             self._open()
             self._storage.create_if_absent(name, content_of(record))
             try:
-                stands = self._standing(name, record)
+                in_force = self._record_in_force(name, record)
             except (SettingRefused, Unavailable) as error:
                 raise OutcomeUnknown(
                     f"{record.epoch}: the record {self._shown(name)} may stand, and could not be "
                     f"read: {error}"
                 ) from error
-            if stands is not None:
-                return stands
+            if in_force is not None:
+                return in_force
         raise OutcomeUnknown(
             f"{record.epoch}: the record {self._shown(name)} vanished {RACES_MAX} times. Something "
             "else removes records from the decision log (a clean-up job, a lifecycle rule?): stop "
@@ -242,20 +242,21 @@ class SlotLog:
 
     # ---- deciding and pruning ------------------------------------------------------------------
 
-    def _standing(self, name: str, record: DecisionRecord) -> DecisionRecord | None:
-        """The record that stands under ``name``; None if it vanished. Steps (ii) and (iii) of the
+    def _record_in_force(self, name: str, record: DecisionRecord) -> DecisionRecord | None:
+        """The record in force under ``name``; None if it vanished. Steps (ii) and (iii) of the
         proof above.
 
         Raises:
             Fenced: it is void.
         """
-        stands = self._load(name)
+        in_force = self._load(name)
         self._see_floor(self._list())
         if record.epoch.batch_id < self._floor:
-            if stands == record:
+            if in_force == record:
                 self._remove([name])
             self._refuse_below(record)
-        return stands if stands is not None and self._load(name) == stands else None
+        is_unchanged = in_force is not None and self._load(name) == in_force
+        return in_force if is_unchanged else None
 
     def _prune_round(self, below: int) -> int:
         """One round; the order of its four steps is the proof at the top of this file."""

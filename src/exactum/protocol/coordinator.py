@@ -296,13 +296,13 @@ class Coordinator:
         )
         with timed(self._phase_ms, "decide"):
             try:
-                stands = self._log.decide(mine)
+                in_force = self._log.decide(mine)
             except Fenced as error:
                 self._abandon(epoch, attempt, error)
                 raise
-        if stands != mine:
+        if in_force != mine:
             self._abandon(epoch, attempt, Fenced("a newer incarnation has taken over"))
-            raise self._fenced(stands)
+            raise self._fenced(in_force)
         return sightings, mine
 
     def _give_up(self, epoch: Epoch, attempt: int, error: Exception) -> NoReturn:
@@ -384,16 +384,16 @@ class Coordinator:
         fresh = self._participants.salvage(permit, expired)
         mine = resolve.superseding(record, record.attempt + 1, self._run.incarnation, gone, fresh)
         try:
-            stands = self._log.decide(mine)
+            in_force = self._log.decide(mine)
         except Fenced:
             with contextlib.suppress(Exception):
                 self._participants.abort_copies(record.epoch.batch_id, fresh)
             raise
-        if stands != mine:
+        if in_force != mine:
             self._participants.abort_copies(record.epoch.batch_id, fresh)
-            if stands.supersedes != record.attempt:
-                raise self._fenced(stands)
-            return stands
+            if in_force.supersedes != record.attempt:
+                raise self._fenced(in_force)
+            return in_force
         for participant, _ in expired:
             own = [p for p in fresh if p.participant == participant.name]
             self._emit(events.TransactionsSalvaged(*name, participant.name, len(own), rows_of(own)))

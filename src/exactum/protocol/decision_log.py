@@ -78,18 +78,18 @@ class PermitLog:
 
     def __init__(self, log: DecisionLog) -> None:
         self._log = log
-        self._stand: tuple[DecisionRecord, ...] = ()
+        self._in_force: tuple[DecisionRecord, ...] = ()
 
     def read(self, batch_id: int) -> Sequence[DecisionRecord]:
         """See ``DecisionLog.read``."""
-        self._stand = tuple(self._log.read(batch_id))
-        return self._stand
+        self._in_force = tuple(self._log.read(batch_id))
+        return self._in_force
 
     def decide(self, record: DecisionRecord) -> DecisionRecord:
         """See ``DecisionLog.decide``."""
-        stands = self._log.decide(record)
-        self._stand = (stands,)
-        return stands
+        in_force = self._log.decide(record)
+        self._in_force = (in_force,)
+        return in_force
 
     def permit(self, record: DecisionRecord) -> CommitPermit:
         """For what the last ``read`` or ``decide`` returned.
@@ -97,7 +97,7 @@ class PermitLog:
         Raises:
             InvariantBroken: it was not among that, or is an ABORT.
         """
-        if record not in self._stand:
+        if record not in self._in_force:
             raise InvariantBroken(f"The decision log did not say that this stands: {record}.")
         return CommitPermit(record, GRANT)
 

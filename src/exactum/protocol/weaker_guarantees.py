@@ -92,9 +92,9 @@ class AtMostOnce(AtLeastOnce):
             offsets=offsets,
             engine=self._engine(),
         )
-        stands = self._log.decide(mine)
-        if stands != mine:
-            raise self._fenced(stands)
+        in_force = self._log.decide(mine)
+        if in_force != mine:
+            raise self._fenced(in_force)
 
     def _redeliver(self, record: DecisionRecord) -> DecisionRecord:
         if record.prepared:

@@ -13,8 +13,9 @@ from exactum import events
 from exactum.checkpoint.query_place import Places
 from exactum.errors import SettingRefused
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, Sink, participant_names
+from exactum.spark.connect.writer import given_over_connect
 from exactum.spark.control.stream import ControlStream
-from exactum.spark.jvm.frames import given_over_connect, given_to
+from exactum.spark.jvm.frames import given_to
 from exactum.values.excerpt import cut
 
 _SINK_METHODS = ("check_columns", "open")

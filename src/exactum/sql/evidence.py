@@ -130,14 +130,14 @@ class SqlEvidence:
     def _evidence(
         self, each: StagedEpoch, ledger: Facts, counts: Mapping[str, int], waiting: Set[str]
     ) -> Evidence:
-        def told(found: int | None, finding: Finding, why: str) -> Evidence:
+        def evidence(found: int | None, finding: Finding, why: str) -> Evidence:
             name = self._scope.participant
             return Evidence(each.batch_id, name, each.rows, found, finding, BY_LEDGER, why)
 
         fact = ledger.get(each.batch_id)
         if fact is not None and fact.digest != each.digest:
             why = "the ledger has this batch from files that no record names"
-            return told(max(fact.rows, each.rows + 1), Finding.EXTRA, why)
+            return evidence(max(fact.rows, each.rows + 1), Finding.EXTRA, why)
         if fact is not None:
             return self._in_force(each, fact, counts)
         if ledger and each.batch_id < min(ledger):  # though its files may be kept in the staging
@@ -148,11 +148,11 @@ class SqlEvidence:
                 else "the ledger begins with a later batch: it was emptied, or the sink was moved "
                 "here; nothing is loaded again, so look whether the rows are there"
             )
-            return told(None, Finding.UNKNOWABLE, why)
+            return evidence(None, Finding.UNKNOWABLE, why)
         if {part.name.identity for part in each.parts} <= waiting:
             why = "decided, and waiting in the staging: start the query, or finish it"
-            return told(0, Finding.IN_DOUBT, why)
-        return told(0, Finding.MISSING, "neither the ledger nor the staging has it")
+            return evidence(0, Finding.IN_DOUBT, why)
+        return evidence(0, Finding.MISSING, "neither the ledger nor the staging has it")
 
     def _in_force(self, each: StagedEpoch, fact: LedgerFact, counts: Mapping[str, int]) -> Evidence:
         found, by = fact.rows, BY_LEDGER

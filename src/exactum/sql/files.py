@@ -103,10 +103,10 @@ class SqlFiles:
             nonlocal is_sent
             changes = self._locked(session)
             session.execute(self._sql("enter_file"), (*key, text))
-            stands = session.query(self._sql("read_file"), key)
+            stored = session.query(self._sql("read_file"), key)
             is_sent = True
             self._commit(session, changes)
-            return str(stands[0][0])
+            return str(stored[0][0])
 
         self.open()
         try:

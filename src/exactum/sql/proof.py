@@ -157,7 +157,7 @@ def _recorded(dialect: Dialect, session: Session, at: str, query_id: str, where:
         session.query(dialect.sql("lock_changes", **names), (query_id,))
         first = session.execute(dialect.sql("enter_file", **names), (*key, "first"))
         second = session.execute(dialect.sql("enter_file", **names), (*key, "other"))
-        stands = session.query(dialect.sql("read_file", **names), key)
+        stored = session.query(dialect.sql("read_file", **names), key)
         session.execute(dialect.sql("forget_file", **names), key)
         session.execute(dialect.sql("count_change", **names), (query_id,))
     except SqlFailure as failure:
@@ -169,7 +169,7 @@ def _recorded(dialect: Dialect, session: Session, at: str, query_id: str, where:
             "No micro-batch could be committed.",
             f"Grant what docs/reference/rights.md lists for {DECISIONS} and {DECISION_LOGS}.",
         )
-    if (first, second, stands) != (1, 0, [("first",)]):
+    if (first, second, stored) != (1, 0, [("first",)]):
         return error(
             where,
             f"{DECISIONS} at {at} takes two records for one slot.",

@@ -6,7 +6,7 @@ class of any runner::
             return MySink(self.place)              # another object over the same place at each call
         def visible_rows(self) -> Iterable[object]:
             return plain_client_reads(self.place)  # never by the code under test
-        def batches(self) -> Sequence[Any]:
+        def batches(self) -> Sequence[pa.RecordBatch]:
             return record_batches                  # four or more, of different rows
 
 Nothing here knows a technology: it drives the ports, with the real coordinator over a decision log
@@ -21,7 +21,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from exactum.errors import CheckpointRefused, ExactumError, HeuristicOutcome
 from exactum.protocol.model import Decision, PreparedTransaction, Sighting, new_incarnation, rows_of
@@ -30,6 +30,9 @@ from exactum.protocol.sink import Guarantee, Sink, TaskName, Writer
 from exactum.testing.faults import Fault, FaultPlan, straight, sweep
 from exactum.testing.sink_place import Scenario, Takeover, die_before
 from exactum.testing.task_job import TaskJob
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NOT_REPEATED = tuple(f for f in Fault if f is not Fault.REPEATED)
 """For calls that are not idempotent: those of a writer."""
@@ -72,12 +75,12 @@ class SinkContract:
         """Every row that a plain reader sees, as ``rows_in`` gives them, in any order."""
         raise NotImplementedError
 
-    def batches(self) -> Sequence[Any]:
+    def batches(self) -> Sequence[pa.RecordBatch]:
         """Four Arrow record batches or more, none empty, all rows different. Called once for each
         scenario: a target with a unique key needs other rows each time."""
         raise NotImplementedError
 
-    def rows_in(self, batch: Any) -> list[object]:
+    def rows_in(self, batch: pa.RecordBatch) -> list[object]:
         """The rows of a record batch, as ``visible_rows`` gives them; default: tuples of Python
         values.
         """

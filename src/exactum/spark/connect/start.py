@@ -13,7 +13,7 @@ from exactum.errors import ExactumError, SettingRefused
 from exactum.spark.arguments import DeliverySettings
 from exactum.spark.connect.decodings import decodings_in, sources_in
 from exactum.spark.connect.server import STOP_ANSWERED, STOP_ASKED, ServerFunction
-from exactum.spark.jvm.frames import unsafe_over_connect
+from exactum.spark.connect.writer import unsafe_over_connect
 from exactum.spark.run.refusals import unsafe_trigger
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import process

@@ -17,7 +17,7 @@ their places are summed up beside it, and each leaves a mark, one bit of 63.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -34,6 +34,9 @@ from exactum.spark.write import view
 from exactum.spark.write.dead_letter import DeadLetterPlan
 from exactum.spark.write.write_job import WriteJob
 from exactum.spark.write.write_task import WriteTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SINK = "decode"
 """What stands in a dead letter's ``sink``: none of the query's has refused it."""
@@ -233,7 +236,7 @@ class Refusing:
     def open(self, order: WriteOrder, task: TaskName) -> Writer:
         return self
 
-    def write(self, batch: Any) -> Rejection:
+    def write(self, batch: pa.RecordBatch) -> Rejection:
         return Rejection(batch, tuple(batch.column("error").to_pylist()))
 
     def prepare(self) -> None:

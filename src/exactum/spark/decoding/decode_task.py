@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.errors import RowsRefused
 from exactum.formats.format import Reader, decoded
 from exactum.formats.registry import with_ids
 from exactum.spark.write.failure import TaskFailed
 from exactum.spark.write.write_task import current_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BAD = "__exactum_bad"
 """The column that is null for a good record, and for a bad one holds the reason, its key and its
@@ -54,7 +57,7 @@ class DecodeTask:
     fail: bool
     nulls_are_bad: tuple[str, ...]
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = current_task()
         at_hand: Any = None
         try:
@@ -70,7 +73,7 @@ class DecodeTask:
             code = None if at_hand is None else f"a decoder, on {_records(at_hand)},"
             raise TaskFailed.of(error, task, code=code) from error
 
-    def _decoded(self, batch: Any, readers: Sequence[Reader]) -> Any:
+    def _decoded(self, batch: pa.RecordBatch, readers: Sequence[Reader]) -> pa.RecordBatch:
         import pyarrow as pa
 
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -93,7 +96,7 @@ class DecodeTask:
         columns[BAD] = _bad(batch, reasons)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
-    def _add_nulls(self, batch: Any, name: str, reasons: dict[int, str]) -> None:
+    def _add_nulls(self, batch: pa.RecordBatch, name: str, reasons: dict[int, str]) -> None:
         column = batch.column(name)
         if column.null_count:
             for row, there in enumerate(column.is_valid().to_pylist()):
@@ -101,7 +104,7 @@ class DecodeTask:
                     reasons[row] = "; ".join(filter(None, (reasons.get(row), null_reason(name))))
 
 
-def _records(batch: Any) -> str:
+def _records(batch: pa.RecordBatch) -> str:
     """Where the records of a batch stand: those of a task are of one partition, in order, or of a
     few.
     """
@@ -114,7 +117,7 @@ def _records(batch: Any) -> str:
     return f"the records from {first} to {last}"
 
 
-def refusal(batch: Any, reasons: dict[int, str]) -> str:
+def refusal(batch: pa.RecordBatch, reasons: dict[int, str]) -> str:
     """What ``RowsRefused`` says: where the first bad record of a batch is, why it is bad, and what
     can be done.
     """
@@ -134,7 +137,7 @@ def refusal_of(where: str, reason: str) -> str:
     )
 
 
-def _bad(batch: Any, reasons: dict[int, str]) -> Any:
+def _bad(batch: pa.RecordBatch, reasons: dict[int, str]) -> pa.Array:
     """The column ``BAD``: null for all rows but those with a reason."""
     import pyarrow as pa
 

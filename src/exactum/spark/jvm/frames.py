@@ -155,8 +155,12 @@ def collected_briefly(frame: DataFrame) -> list[str]:
 # ---- what a writer of a stream was given ---------------------------------------------------------
 
 _FUNCTION = "foreachBatchWriter"
-_OPTIONS = {"checkpointlocation": "checkpointLocation", "queryname": "queryName", "path": "path"}
-_FORMAT, _FOR_EACH_BATCH = "spark.sql.sources.default", "foreachBatch"
+WRITER_OPTIONS = {
+    "checkpointlocation": "checkpointLocation",
+    "queryname": "queryName",
+    "path": "path",
+}
+_FORMAT, FOR_EACH_BATCH = "spark.sql.sources.default", "foreachBatch"
 
 
 def given_to(writer: Any) -> list[str]:
@@ -164,36 +168,11 @@ def given_to(writer: Any) -> list[str]:
     the last one count, without a word.
     """
     options = _field(writer, "extraOptions")
-    names = [shown for name, shown in _OPTIONS.items() if options.contains(name)]
+    names = [shown for name, shown in WRITER_OPTIONS.items() if options.contains(name)]
     if _field(writer, _FUNCTION) is not None:
-        return [_FOR_EACH_BATCH, *names]
+        return [FOR_EACH_BATCH, *names]
     default = writer._df.sparkSession.conf.get(_FORMAT)
     return names if _field(writer, "source") == default else ["format", *names]
-
-
-def given_over_connect(writer: Any) -> list[str]:
-    """The same of a writer of Spark Connect's."""
-    message = writer._write_proto
-    names = [_FOR_EACH_BATCH] if message.HasField("foreach_batch") else []
-    names += ["format"] if message.format else []
-    options = {name.lower() for name in message.options}
-    names += [shown for name, shown in _OPTIONS.items() if name in options]
-    return names + (["queryName"] if message.query_name else [])
-
-
-_SAFE_TRIGGERS = None, "processing_time_interval", "available_now", "once"
-_ASYNC = "asyncprogresstrackingenabled"
-
-
-def unsafe_over_connect(writer: Any) -> list[str]:
-    """What a writer of Spark Connect's has under which a batch may have other offsets after a crash
-    (``WriteStreamOperationStart`` in spark/connect/commands.proto).
-    """
-    message = writer._write_proto
-    trigger = message.WhichOneof("trigger")
-    options = [(name, value) for name, value in message.options.items() if name.lower() == _ASYNC]
-    found = [f"{name}={value}" for name, value in options if value.lower() != "false"]
-    return found if trigger in _SAFE_TRIGGERS else [trigger, *found]
 
 
 def _field(writer: Any, name: str) -> Any:

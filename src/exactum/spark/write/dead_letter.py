@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.errors import RowsRefused
 from exactum.protocol.sink import Rejection, TaskName, WriteOrder, Writer, WriterFactory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 HEADER_PREFIX = "exactum."
 """Where dead letters go to Kafka, what is a column elsewhere is a header ``exactum.<column>``,
@@ -95,7 +98,7 @@ def _rule(reason: str) -> str:
     return (reason.partition(": column ")[2] or reason).partition(HAS)[0]
 
 
-def _source(rows: Any, place: int) -> str:
+def _source(rows: pa.RecordBatch, place: int) -> str:
     """Where the row came from, if the frame still has the columns of Spark's Kafka source."""
     names = ("topic", "partition", "offset")
     if not all(rows.schema.names.count(name) == 1 for name in names):
@@ -106,7 +109,7 @@ def _source(rows: Any, place: int) -> str:
     return f" (topic {topic}, partition {partition}, offset {offset})"
 
 
-def dead_letters(rejection: Rejection, sink: str, columns: Sequence[str]) -> Any:
+def dead_letters(rejection: Rejection, sink: str, columns: Sequence[str]) -> pa.RecordBatch:
     """An Arrow record batch with ``columns`` (names of ``DEAD_LETTER_COLUMNS``, or key, value and
     headers).
 
@@ -142,7 +145,7 @@ def dead_letters(rejection: Rejection, sink: str, columns: Sequence[str]) -> Any
     return pa.RecordBatch.from_arrays([made[name] for name in columns], names=list(columns))
 
 
-def _bytes_of(rows: Any, name: str) -> Any:
+def _bytes_of(rows: pa.RecordBatch, name: str) -> pa.Array | None:
     """The bytes of a column of this name, None where there is none, or none of bytes."""
     import pyarrow as pa
 
@@ -156,7 +159,7 @@ def _bytes_of(rows: Any, name: str) -> Any:
     return rows.column(name).cast(pa.binary())
 
 
-def _json(rows: Any, names: Sequence[str]) -> Any:
+def _json(rows: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
     """Each row as a JSON object of these columns, without those that are null."""
     import pyarrow as pa
 
@@ -171,7 +174,7 @@ def _json(rows: Any, names: Sequence[str]) -> Any:
     )
 
 
-def _with_json(values: Any) -> Any:
+def _with_json(values: pa.Array) -> pa.Array:
     """The values in a type that has JSON: intervals are their microseconds."""
     import pyarrow as pa
 
@@ -184,7 +187,7 @@ def _with_json(values: Any) -> Any:
     return pa.array([f"<{values.type}>"] * len(values), pa.string())
 
 
-def _column(rows: Any, name: str, kind: Any) -> Any:
+def _column(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
     """A column of the frame if it has the type that Spark's Kafka source gives it, else nulls.
 
     An instant outside of the years 1 to 9999, which few targets have, is null too: ``row_json`` has
@@ -210,7 +213,7 @@ def _column(rows: Any, name: str, kind: Any) -> Any:
     return values if values.type == kind else pa.nulls(rows.num_rows, kind)
 
 
-def _headers(made: dict[str, Any]) -> Any:
+def _headers(made: dict[str, Any]) -> pa.Array:
     """One list of (name, UTF-8 text) for each row; what is null is left out."""
     import pyarrow as pa
 
@@ -226,7 +229,7 @@ def _headers(made: dict[str, Any]) -> Any:
     return pa.array(rows, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 
-def _texts(texts: Sequence[str]) -> Any:
+def _texts(texts: Sequence[str]) -> pa.Array:
     """Text of ours, which may quote half a character of a user's."""
     import pyarrow as pa
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import unpack_from
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.errors import SettingRefused
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 KEY, VALUE, TOPIC, PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, HEADERS = range(8)
 """The columns of Spark's Kafka source, as ``KafkaRecords.java`` numbers them."""
@@ -25,7 +28,7 @@ OTHER_JAR = (
     "spark.exactum.columnarKafka.packed.enabled=false."
 )
 
-Task = Callable[[Iterator[Any]], Iterator[Any]]
+Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 @dataclass(frozen=True)
@@ -63,14 +66,14 @@ class UnpackedTask:
         return texts_of(self.task(unpacked(array, self.layout) for array in arrays))
 
 
-def texts_of(batches: Iterator[Any]) -> Iterator[bytes]:
+def texts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
     """What a task of the write job returns in Arrow batches, for a job that takes texts."""
     for batch in batches:
         for text in batch.column(0):
             yield text.as_py().encode()
 
 
-def unpacked(array: bytes, layout: Layout) -> Any:
+def unpacked(array: bytes, layout: Layout) -> pa.RecordBatch:
     """An Arrow record batch, whose columns lie in ``array``.
 
     Raises:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -41,6 +41,9 @@ from exactum.spark.write.write_task import (
     prepared_of,
     record_batch,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger("exactum")
 
@@ -80,7 +83,7 @@ class FingerprintTask:
 
     hashed = True
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield record_batch((), sum(map(Fingerprint.of, batches), Fingerprint()))
 
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from exactum.errors import InvariantBroken
 from exactum.protocol.model import PreparedTransaction
@@ -30,6 +30,9 @@ from exactum.protocol.sink import (
 from exactum.spark.write.dead_letter import DeadLetterPlan, Rejections
 from exactum.spark.write.failure import TaskFailed
 from exactum.spark.write.prefetch import prefetched
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ORDER_PROPERTY = "exactum.writeOrder"
 """Spark's local property that tells the tasks of a job their order: batch id, attempt and
@@ -56,10 +59,12 @@ class WriteTask:
     views: tuple[int, ...] | None = None
     hashed: bool = False
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return self.on_behalf_of(order_of_task(self.run), batches)
 
-    def on_behalf_of(self, order: WriteOrder, batches: Iterator[Any]) -> Iterator[Any]:
+    def on_behalf_of(
+        self, order: WriteOrder, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         """Write ``batches`` for ``order``, as ``__call__`` does for the job's."""
         task = current_task()
         if order.run.guarantee is Guarantee.AT_MOST_ONCE and not task.first_try:
@@ -73,7 +78,7 @@ class WriteTask:
             yield record_batch(prepared, fingerprint)
 
     def _write(
-        self, batches: Iterator[Any], order: WriteOrder, task: TaskName
+        self, batches: Iterator[pa.RecordBatch], order: WriteOrder, task: TaskName
     ) -> tuple[list[PreparedTransaction], Fingerprint]:
         """Write and prepare everything, or abort everything and raise.
 
@@ -112,7 +117,7 @@ class WriteTask:
             abort(writers)
             raise
 
-    def _of_sinks(self, batch: Any) -> list[Any]:
+    def _of_sinks(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """What each sink sees of the batch."""
         if self.views is None:
             return [batch] * len(self.writers)
@@ -226,7 +231,7 @@ def mask(place: int) -> str:
     return f"{place}?"
 
 
-def of_view(batch: Any, place: int) -> Any:
+def of_view(batch: pa.RecordBatch, place: int) -> pa.RecordBatch:
     """The Arrow record batch that the view at ``place`` would give alone, of one with all views'
     columns.
 
@@ -271,7 +276,7 @@ class Fingerprint:
         return f"{self.rows} rows were written, and these are {now.rows}"
 
     @staticmethod
-    def of(rows: Any) -> Fingerprint:
+    def of(rows: pa.RecordBatch) -> Fingerprint:
         """Of the rows of an Arrow record batch."""
         from exactum.values.row_hash import row_hashes
 
