@@ -17,6 +17,9 @@ from exactum.protocol.inspection import Evidence
 from exactum.spark.query import RETAINED_DEFAULT
 from exactum.spark.run.housekeeping import PRUNED_WITHIN
 from exactum.sql.target import BATCHES_KEPT
+from tests.kit.docs.code import fences
+from tests.kit.docs.program import replaced
+from tests.kit.environment import ROOT
 from tests.kit.sql.sql_database import SqlDatabase
 from tests.kit.sql.sql_epochs import ID_AND_NAME, tasks_of
 from tests.kit.transactions.operator import accept, invoke
@@ -24,6 +27,7 @@ from tests.kit.verify.recorded_query import RecordedQuery
 from tests.sql.conftest import database
 
 __all__ = ["database"]
+OPERATIONS = ROOT / "docs" / "operations.md"
 ROWS = 12
 """Of one batch of ``tasks_of``."""
 
@@ -125,12 +129,6 @@ def test_a_table_that_is_gone_or_another_one(
     database.run("DROP TABLE renamed_rows")
 
 
-REMOVED = """
-DELETE FROM out_rows AS r USING exactum_ledger AS l
-WHERE r.xmin = l.xmin AND l.scope LIKE %s AND l.batch_id >= 2"""
-"""As docs/operations.md has it."""
-
-
 def test_an_older_checkpoint_that_is_accepted(database: SqlDatabase, tmp_path: Path) -> None:
     """What stands of the batches before it is known as ever, at once and behind the next start, though
     their files still lie in the staging. Where a ledger is lost that knew of them, nobody knows.
@@ -142,7 +140,9 @@ def test_an_older_checkpoint_that_is_accepted(database: SqlDatabase, tmp_path: P
     rmtree(world.query.folder)
     (tmp_path / "old").rename(world.query.folder)
     if world.tells:
-        database.run(REMOVED, (f"{world.query.query_id}%",))
+        of_ours = {"orders": "out_rows", "<query id>": world.query.query_id, ">= 9": ">= 2"}
+        removal = next(sql for kind, sql in fences(OPERATIONS) if kind == "sql")
+        database.run(replaced(removal, of_ours))
     else:
         database.run("DELETE FROM out_rows WHERE id >= 2000")
     accept(world.query.folder, 2)
