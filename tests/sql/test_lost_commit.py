@@ -92,7 +92,10 @@ def test_finish_brings_in_all_that_a_target_lost_or_nothing(
         told = transactions("finish", "--checkpoint", query.folder, status=2)
         assert "ENDS_DIFFER" in told.output
         assert rows_in(database, table) == expected(range(4))
-    assert "accepted" in accept(query.folder, 10)
+        assert "finish" not in told.output, "it would send who asked in a circle"
+    said = accept(query.folder, 10)
+    assert "rows of micro-batches 4 to 9 are missing" in said and "accepted" in said
+    assert "are dropped" in said and "finish" not in said
     for command in ("list", "finish"):
         transactions(command, "--checkpoint", query.folder, status=1)
     assert rows_in(database, table) == expected(range(4))

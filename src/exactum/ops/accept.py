@@ -224,7 +224,7 @@ def _difference(
     except CheckpointRefused as error:
         lines.append(f"{str(error).partition(chr(10))[0]} What was decided there is written again.")
     if lines:
-        lines += _dropped(participants, begins, log)
+        lines += _dropped(participants, begins, log, ends)
     ahead = tuple(t.name for t in ends.targets if t.has is not None and t.has >= begins)
     runs = max([record.runs, *(run_number(s.incarnation) for s in unknown if s.incarnation)])
     return Difference(tuple(lines), ahead, runs, record, step)
@@ -253,9 +253,13 @@ def _costs(ends: Ends) -> Iterator[str]:
             )
 
 
-def _dropped(participants: Sequence[Participant], begins: int, log: PermitLog) -> Iterator[str]:
-    """What is decided and waits in a sink: a start behind the comparison takes it for leftovers."""
-
+def _dropped(
+    participants: Sequence[Participant], begins: int, log: PermitLog, ends: Ends
+) -> Iterator[str]:
+    """What is decided and waits in a sink: a start behind the comparison takes it for leftovers.
+    It may be committed before, unless what came before it is gone.
+    """
+    lossy = {target.name for target in ends.targets if target.has_lost}
     named = {
         (p.participant, p.identity): record.epoch.batch_id
         for record in recent(log, begins)
@@ -264,11 +268,15 @@ def _dropped(participants: Sequence[Participant], begins: int, log: PermitLog) -
     }
     for participant in participants:
         waits = [named.get((s.participant, s.identity)) for s in participant.list_open()]
+        dropped = (
+            "they are dropped, for what came before them is gone"
+            if participant.name in lossy
+            else "they are dropped. 'exactum transactions finish' commits them instead"
+        )
         for batch_id, count in Counter(b for b in waits if b is not None).items():
             yield (
                 f"{count} transactions of micro-batch {batch_id}, which is decided, still wait in "
-                f"sink {participant.name!r}: they are dropped. 'exactum transactions finish' "
-                "commits them instead"
+                f"sink {participant.name!r}: {dropped}"
             )
 
 

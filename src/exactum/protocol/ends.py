@@ -92,6 +92,13 @@ class TargetEnd:
     owes: int | None = None
     waits: bool = False
 
+    @property
+    def has_lost(self) -> bool:
+        """Whether it lacks what was committed there, and does not wait."""
+        if self.has is None or self.owes is None:
+            return False
+        return self.has < self.owes and not self.waits
+
 
 @dataclass(frozen=True)
 class Ends:
@@ -126,7 +133,7 @@ def gaps(ends: Ends) -> list[str]:
                 f"sink {target.name!r} has batch {target.has}, and the decision log "
                 f"{_ends_with(ends.log)}"
             )
-        elif target.owes is not None and target.has < target.owes and not target.waits:
+        elif target.has_lost:
             has = None if target.has < 0 else target.has
             found.append(
                 f"sink {target.name!r} {_ends_with(has)}, and the decision log has batch "
@@ -135,19 +142,25 @@ def gaps(ends: Ends) -> list[str]:
     return found
 
 
-def refuse_gaps(query_id: str, ends: Ends) -> None:
-    """
+def refuse_gaps(query_id: str, ends: Ends, *, is_running: bool = False) -> None:
+    """``is_running``: a start may make the target whole from what waits.
+
     Raises:
         CheckpointRefused: there are gaps.
     """
     if found := gaps(ends):
+        todo = (
+            "Start the query again: that loads what still waits for the target, or says what is "
+            "lost."
+            if is_running
+            else "Bring the newer state back. Or accept what that loses or doubles: "
+            f"{accept_command(ends.begins)}"
+        )
         raise CheckpointRefused(
             "ENDS_DIFFER",
             f"Query {query_id} cannot go on with batch {ends.begins}: {'; '.join(found)}.\n"
             "One of them is older than the rest (restored, failed over, not mounted, moved back), "
-            "or something else wrote batches in between. Nothing was written.\n"
-            "Bring the newer state back ('exactum transactions finish' commits what still waits in "
-            f"a target). Or accept what that loses: {accept_command(ends.begins)}",
+            f"or something else wrote batches in between. Nothing was written.\n{todo}",
         )
 
 
@@ -270,7 +283,7 @@ def refuse_lost_commit(
         return TargetEnd(participant.name, -1 if has is None and owes is not None else has, owes)
 
     targets = tuple(end for end in each(of) if end is not None)
-    refuse_gaps(query_id, Ends(batch_id, batch_id - 1, None, targets))
+    refuse_gaps(query_id, Ends(batch_id, batch_id - 1, None, targets), is_running=True)
 
 
 def recent(

@@ -165,7 +165,7 @@ def _refuse_gap(place: QueryPlace, end: TargetEnd | None) -> None:
     Raises:
         CheckpointRefused: it does.
     """
-    if end is not None and end.has is not None and end.owes is not None and end.has < end.owes:
+    if end is not None and end.has_lost:
         refuse_gaps(place.query_id, Ends(place.first_unfinished(), end.owes, None, (end,)))
 
 
