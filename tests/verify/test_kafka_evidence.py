@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from exactum.protocol.decision_log import PermitLog
 from exactum.protocol.inspection import Evidence, Finding, Promise
 from tests.contract.targets import Kafka
 from tests.kit.kafka.broker import Broker
-from tests.kit.transactions.operator import accept
+from tests.kit.transactions.operator import accept, invoke
 from tests.kit.verify.recorded_query import RecordedQuery
 
 pytestmark = pytest.mark.broker
@@ -70,6 +71,16 @@ def undo_first(world: World) -> None:
     with closing(world.place.open_log()) as log:
         (prepared, *_) = log.read(1)[-1].prepared
     world.broker.initialised(KafkaTransaction.of(prepared).transactional_id)
+
+
+def test_an_older_copy_is_not_exact(world: World, tmp_path: Path) -> None:
+    """A Kafka topic has no marker. What the copy knows of is there, and there is more."""
+    world.query.run([0, 1])
+    copytree(world.query.folder, tmp_path / "copy")
+    world.query.run([2, 3])
+    assert invoke("verify", "--checkpoint", world.query.folder).exit_code == 0
+    told = invoke("verify", "--checkpoint", tmp_path / "copy")
+    assert (told.exit_code, "older copy" in told.output) == (1, True), told.output
 
 
 def test_an_aborted_transaction_is_missing_until_it_is_salvaged(world: World) -> None:

@@ -5,18 +5,23 @@ promises. Who writes into it, a coordinator or an operator's command, opens it f
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TypeVar
 
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import CheckpointRefused, InvariantBroken, SettingRefused
 from exactum.files.slot_log import SlotLog
-from exactum.protocol.decision_log import DecisionLog
+from exactum.protocol.decision_log import DecisionLog, PermitLog
+from exactum.protocol.ends import recent, unknown_commits
 from exactum.protocol.finish import Decided, decided_around
 from exactum.protocol.inspection import Promise
-from exactum.protocol.model import Decision, DecisionRecord, PreparedTransaction
+from exactum.protocol.model import Decision, DecisionRecord, PreparedTransaction, Sighting
+from exactum.protocol.participant import Participant
 from exactum.protocol.resolve import commit_in_force
+
+R = TypeVar("R")
 
 
 def read_batch(place: QueryPlace, batch_id: int) -> tuple[DecisionRecord, ...]:
@@ -38,6 +43,23 @@ def read_around(place: QueryPlace, first: int) -> tuple[Decided, Decided]:
     """
     with closing(place.open_log()) as log:
         return decided_around(log, first)
+
+
+def read_unknown(place: QueryPlace, participant: Participant) -> tuple[Sighting, ...]:
+    """What its target has committed near the batch at hand and no record names, as a start asks.
+
+    Raises:
+        ExactumError: the log cannot be read, or the target cannot be asked.
+    """
+    record, begins = place.record(), place.first_unfinished()
+
+    def each(function: Callable[[Participant], R], /) -> list[R]:
+        return [function(participant)]
+
+    with closing(place.open_log()) as opened:
+        log = PermitLog(opened)
+        earlier = recent(log, begins, record.noted)
+        return unknown_commits(begins, log, each, earlier, record.noted, run=record.runs + 1)
 
 
 # ---- promises --------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import click
 
 from exactum.checkpoint.query_place import QueryPlace
 from exactum.errors import ExactumError, SettingRefused
-from exactum.monitor.decisions import Promises, read_batch, read_promises
+from exactum.monitor.decisions import Promises, read_batch, read_promises, read_unknown
 from exactum.ops import render
 from exactum.ops.render import Cell, ExitStatus
 from exactum.ops.targets.options import JSON, QueryOptions, query_options
@@ -30,6 +30,7 @@ from exactum.protocol.resolve import commit_in_force
 
 NOT_GIVEN = "the sink is not given: --sinks FILE.py:NAME, or set EXACTUM_SINKS"
 OTHER_KIND = "another kind of sink had this name then"
+OLDER = "checkpoint or log are an older copy, or two queries run on copies of one checkpoint"
 DOUBT_LOOKS_MAX = 4
 DOUBT_PAUSE_S = 1.0
 """An epoch that a living driver is just committing is looked at again, so often."""
@@ -147,8 +148,9 @@ def _of_sink(
             found = [unknowable(one, name, OTHER_KIND) for one in each if one not in asked]
             found += inspector.evidence(asked, onwards) if asked else ()
             found.sort(key=attrgetter("batch_id"))
-            last = participant.last_batch() if participant.remembers else None
-        return [*found, *_unknown_to_the_log(place, name, last)]
+            if participant.remembers:
+                return [*found, *_unknown_to_the_log(place, name, participant.last_batch())]
+            return [*found, *_without_a_record(place, participant)]
     except (ExactumError, OSError, ValueError) as error:
         why = f"it could not be asked: {error}".rstrip(".")
         return [unknowable(promise, name, why) for promise in each]
@@ -174,11 +176,18 @@ def _unknown_to_the_log(place: QueryPlace, name: str, last: int | None) -> list[
         return []  # without a record it is among ``unrecorded``
     if commit_in_force(read_batch(place, last)) is not None:
         return []
-    why = (
-        "the target has this batch, and the decision log does not know of it: checkpoint or log "
-        "are an older copy, or two queries run on copies of one checkpoint"
-    )
+    why = f"the target has this batch, and the decision log does not know of it: {OLDER}"
     return [Evidence(last, name, 0, None, Finding.EXTRA, "marker", why)]
+
+
+def _without_a_record(place: QueryPlace, participant: Participant) -> list[Evidence]:
+    """What a target without a marker has committed near the batch at hand."""
+    unknown = read_unknown(place, participant)
+    if not unknown:
+        return []
+    why = f"{len(unknown)} committed transactions are of no decision: {OLDER}"
+    begins = place.first_unfinished()
+    return [Evidence(begins, participant.name, 0, None, Finding.EXTRA, "transactions", why)]
 
 
 def _status(evidence: Iterable[Evidence]) -> ExitStatus:

@@ -88,8 +88,9 @@ class RecordedQuery:
         open stays so. It notes its guarantee as a run in Spark does.
         """
         staging = staging_at(self, self.staging)
-        run = QueryRun(self.query_id, new_incarnation(), guarantee, staging)
         on_file = record_of(self.files, self.query_id)
+        number = on_file.content.runs + 1
+        run = QueryRun(self.query_id, new_incarnation(number), guarantee, staging, number)
         noted = on_file.content.noted
         if guarantee is Guarantee.EXACTLY_ONCE and (
             noted.first is None or noted.undecided_from is not None
@@ -103,7 +104,11 @@ class RecordedQuery:
         sinks = tuple(KnownSink(name, dict(sink.trace)) for name, sink in opened.items())
         on_file.change(
             lambda record: structs.replace(
-                record, sinks=sinks, noted=after, staging=recorded_staging(self, staging)
+                record,
+                sinks=sinks,
+                noted=after,
+                staging=recorded_staging(self, staging),
+                runs=number,
             )
         )
         log = SlotLog(self.files.below(DECISIONS), self.query_id)
