@@ -13,9 +13,8 @@ from exactum import events
 from exactum.checkpoint.query_place import Places
 from exactum.errors import SettingRefused
 from exactum.protocol.sink import DEAD_LETTERS, Guarantee, Sink, participant_names
-from exactum.spark.connect.writer import given_over_connect
 from exactum.spark.control.stream import ControlStream
-from exactum.spark.jvm.frames import given_to
+from exactum.spark.jvm.frames import FOR_EACH_BATCH, WRITER_OPTIONS, given_to
 from exactum.values.excerpt import cut
 
 _SINK_METHODS = ("check_columns", "open")
@@ -91,13 +90,25 @@ def checked_writer(writer: Any) -> None:
             f"start() was given a {type(writer).__name__}. Give it what frame.writeStream is: "
             "once.start(frame.writeStream.trigger(processingTime='1 second'), checkpoint=...).",
         )
-    if has := (given_over_connect(writer) if over_connect else given_to(writer)):
+    if has := (_given_over_connect(writer) if over_connect else given_to(writer)):
         raise SettingRefused(
             "START_ARGUMENT",
             f"start() was given a writer that has {' and '.join(has)} already. The sinks say where "
             "the rows go, and start() takes checkpoint= and name=. Remove what it has. Nothing was "
             "started.",
         )
+
+
+def _given_over_connect(writer: Any) -> list[str]:
+    """As ``given_to``, by the message that it sends (``WriteStreamOperationStart`` in
+    spark/connect/commands.proto).
+    """
+    message = writer._write_proto
+    names = [FOR_EACH_BATCH] if message.HasField("foreach_batch") else []
+    names += ["format"] if message.format else []
+    options = {name.lower() for name in message.options}
+    names += [shown for name, shown in WRITER_OPTIONS.items() if name in options]
+    return names + (["queryName"] if message.query_name else [])
 
 
 def checked_checkpoint(checkpoint: Any) -> str:

@@ -13,7 +13,6 @@ from exactum.errors import ExactumError, SettingRefused
 from exactum.spark.arguments import DeliverySettings
 from exactum.spark.connect.decodings import decodings_in, sources_in
 from exactum.spark.connect.server import STOP_ANSWERED, STOP_ASKED, ServerFunction
-from exactum.spark.connect.writer import unsafe_over_connect
 from exactum.spark.run.refusals import unsafe_trigger
 from exactum.spark.streaming_query import Query, translated
 from exactum.spark.supervised import process
@@ -27,7 +26,7 @@ def started(settings: DeliverySettings, writer: Any, checkpoint: str, name: str 
         Exception: what Spark has raised of it.
     """
     folder = _checked(settings, checkpoint)
-    if unsafe := unsafe_over_connect(writer):
+    if unsafe := _unsafe(writer):
         raise unsafe_trigger("The query", " and ".join(unsafe))
     plan = writer._write_stream.command(writer._session.client).write_stream_operation_start.input
     function = ServerFunction(settings, checkpoint, folder, sources_in(plan), decodings_in(plan))
@@ -38,6 +37,21 @@ def started(settings: DeliverySettings, writer: Any, checkpoint: str, name: str 
         raise _in_our_words(error) from None
     there = Remote(spark_query, writer._session)
     return Query(spark_query, there, there)
+
+
+_SAFE_TRIGGERS = None, "processing_time_interval", "available_now", "once"
+_ASYNC = "asyncprogresstrackingenabled"
+
+
+def _unsafe(writer: Any) -> list[str]:
+    """What it has under which a batch may have other offsets after a crash
+    (``WriteStreamOperationStart`` in spark/connect/commands.proto).
+    """
+    message = writer._write_proto
+    trigger = message.WhichOneof("trigger")
+    options = [(name, value) for name, value in message.options.items() if name.lower() == _ASYNC]
+    found = [f"{name}={value}" for name, value in options if value.lower() != "false"]
+    return found if trigger in _SAFE_TRIGGERS else [trigger, *found]
 
 
 def _checked(settings: DeliverySettings, checkpoint: str) -> Path:
