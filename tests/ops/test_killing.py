@@ -162,7 +162,7 @@ def test_the_demo_is_exact_and_leaves_nothing(tmp_path: Path) -> None:
     assert "VERDICT exactum: exact (0 lost, 0 doubled, 0 altered, 0 unexpected)" in said
     assert re.search(r"exactum: SIGKILL between decision and commit, \d+ processes", said)
     assert re.search(r"exactum: life 2 works, [\d.]+ s after the kill", said)
-    assert re.search("driver killed +│ 1: between decision and commit +│", said)
+    assert re.search("driver killed +│ 1: between decision and commit, in life 1 +│", said)
     assert re.search("records, as a reader sees it +│ +6,000 +│", said)
     assert processes_of(tmp_path) == []
     assert list(tmp_path.glob("exactum-demo-*")) == []
