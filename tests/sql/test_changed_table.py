@@ -125,6 +125,26 @@ def test_a_column_that_is_changed_under_a_run(
         assert driver.query.staged() == []
 
 
+@pytest.mark.parametrize("way", ["append", "upsert"])
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        ("DROP COLUMN ratio", ("'ratio'", "is not there")),
+        ("ADD COLUMN shop bigint NOT NULL", ("'shop'", "NOT NULL")),
+    ],
+)
+def test_a_column_that_goes_or_has_to_be_filled(
+    database: SqlDatabase, table: str, way: str, change: str, facts: tuple[str, ...]
+) -> None:
+    """No row is at fault: the attempt ends, and the next start says what the table wants."""
+    driver = query_on(database, table, way).start()
+    database.run(f"ALTER TABLE {table} {change}")
+    with raised(EpochAborted, *facts, "batch 0"):
+        driver.carry_out(0)
+    driver.close()
+    assert database.value(f"SELECT count(*) FROM {table}") == 0
+
+
 NOT_KEPT = {
     "postgres": [
         ("ALTER TABLE {table} SET UNLOGGED", "SET LOGGED", "ALTER TABLE {table} SET LOGGED"),

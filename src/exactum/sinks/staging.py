@@ -268,10 +268,9 @@ class Staging:
             raise SettingRefused(
                 "STAGING_NOT_SHARED",
                 f"The machine {socket.gethostname()} does not see the staging {self.where} that "
-                "the driver has made.\nRows wait there until their epoch is decided, so driver and "
-                "executors must share it: mount that folder on each machine, give another one "
-                "(staging=, or the path of a FileSink), or an object store.\nNothing was written "
-                "to a target.",
+                "the driver has made.\nDriver and executors must share it: mount that folder on "
+                "each machine, or give another one (staging=, or the path of a FileSink). If "
+                "somebody removed it, start the query again.\nNothing was written to a target.",
             ) from error
 
     def sync(self) -> None:

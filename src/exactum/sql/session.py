@@ -166,7 +166,8 @@ def port_error(failure: SqlFailure, where: str) -> ExactumError:
                 "beside it.",
             )
         case _:
-            return SettingRefused("SQL_REFUSED", said)
+            todo = "Correct or put back what the server names, and start the query again."
+            return SettingRefused("SQL_REFUSED", f"{said} {todo}")
 
 
 # ---- made again when it breaks ---------------------------------------------------------------
