@@ -200,8 +200,9 @@ class TableSink(StagedSink):
                 if not self._merge_schema:
                     raise FrameRefused(
                         "LAKE_COLUMNS",
-                        f"{self._where}: the table has no column {more[0][0]!r}. Drop it in the "
-                        "query, or pass merge_schema=True. Nothing was written.",
+                        f"{self._where}: the table has no column {more[0][0]!r}. Rename or "
+                        "drop it in the query, or pass merge_schema=True, which adds it. Nothing "
+                        "was written.",
                     )
                 table.add_columns(schema_of(more))
             except CommitConflict:
@@ -252,7 +253,9 @@ def check_table_columns(
         raise _refused(where, f"delete_when={delete_when!r} must name a boolean column")
     for name, kind in kinds.items():
         if _NO_NAME.search(name):
-            raise _refused(where, f"the column {name!r} has a name that tables do not have")
+            raise _refused(
+                where, f"the column {name!r}: no space and none of ,;{{}}()= may stand in a name"
+            )
         try:
             arrow_type(kind)
         except ValueError:

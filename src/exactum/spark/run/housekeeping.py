@@ -76,6 +76,13 @@ class Attending:
         (self._first if first_alone else self._each).append(listener)
         self.closes(listener.close)
 
+    def stays(self, listener: EpochListener) -> None:
+        """It was to be called for the first batch alone, and is called until it ``leaves``."""
+        self._each = [*self._each, listener]
+
+    def leaves(self, listener: EpochListener) -> None:
+        self._each = [other for other in self._each if other is not listener]
+
     def of(self, batch: Batch) -> list[EpochListener]:
         """Who is called for this one."""
         return [*self._each, *self._first] if batch.first else self._each

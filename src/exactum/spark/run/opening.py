@@ -133,7 +133,7 @@ def _opened(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Engi
         if identity.staging is not None:
             refusals.refuse_within(sinks.each, "staging", identity.staging.where)
         sinks.each = refusals.kept_from_input(run, sinks.each)
-        former = FormerSinks(run, sinks, log, place)
+        former = FormerSinks(run, sinks, log, place, attending)
         start = RunStart(run, sinks)
         attending.duties.append(start)
         jobs = engine.jobs(run)

@@ -25,6 +25,7 @@ from exactum.protocol.sink import Guarantee
 from exactum.spark.event_log import watchers
 from exactum.spark.jvm.java_class import JvmError
 from exactum.spark.query import ENDING_TRIGGERS, Batch, EpochListener, Run
+from exactum.spark.run.housekeeping import Attending
 from exactum.spark.run.opened_sinks import OpenedSinks
 from exactum.spark.source.bounds import stops_of
 from exactum.spark.source.options import Subscription
@@ -216,9 +217,18 @@ class FormerSinks(EpochListener):
     these may leave something open; once a batch stands, that, and the session's settings.
     """
 
-    def __init__(self, run: Run, sinks: OpenedSinks, log: DecisionLog, log_place: str) -> None:
+    def __init__(
+        self,
+        run: Run,
+        sinks: OpenedSinks,
+        log: DecisionLog,
+        log_place: str,
+        attending: Attending,
+    ) -> None:
         """``log_place``: where the query's decisions are, without secrets."""
         self._run = run
+        self._attending = attending
+        self._stays = False
         self._opened = sinks.each
         self._present = [KnownSink(name, dict(sink.trace)) for name, sink in sinks.each]
         self._log = log
@@ -272,10 +282,17 @@ class FormerSinks(EpochListener):
 
     def done(self, batch: Batch, completed: Completed) -> None:
         """The run's first batch is decided: not before it is, so that a start which dies before its
-        first record leaves no promise. A former sink that the start found empty is forgotten.
+        first record leaves no promise. A former sink that the start found empty is forgotten. Where
+        an earlier run had decided that one, so is the first that this run has decided itself: of
+        later ones its fence or their names tell a Kafka sink, and nothing else of this one.
         """
         if not batch.first:
-            return
+            if not (self._stays and completed.written):
+                return
+            self._attending.leaves(self)
+        elif not completed.written:
+            self._stays = True
+            self._attending.stays(self)
         noted = self._run.record.content.noted
         if noted.first is None or noted.undecided_from is not None:  # decided by an earlier run
             noted = Noted(first=batch.batch_id)

@@ -172,11 +172,11 @@ def _gone(found: re.Match[str]) -> CheckpointRefused:
     reason = _REASON.search(found.string)
     return CheckpointRefused(
         "SOURCE_GONE",
-        "Spark does not find in Kafka what the checkpoint is to read next: "
-        f"{reason[1] if reason else 'it does not say what'}.\nIs the checkpoint that of this query "
-        "and this Kafka? Were topics deleted, recreated, or cleaned? Then start with a new one. "
-        "Nothing more was written.\nfailOnDataLoss=False leaves out what is missing "
-        "(docs/misuse.md).",
+        "Kafka lacks what the checkpoint reads next: "
+        f"{reason[1] if reason else 'Spark does not say what'}.\nWas another program started on "
+        "it? Remove its offsets/N (docs/misuse.md, Another topic). Were topics deleted or cleaned? "
+        "Begin a new checkpoint. Nothing more was written.\nfailOnDataLoss=False may read a topic "
+        "from its beginning, and write its rows twice.",
     )
 
 
