@@ -24,11 +24,13 @@ from exactum.protocol.model import (
     Incarnation,
     PreparedTransaction,
     Sighting,
+    SourceOffsets,
 )
 from exactum.protocol.participant import Participant
 from exactum.protocol.takeover import TakenOver, abort_undecided
 from exactum.testing import MemoryDecisionLog, interpose
 from exactum.testing.faults import Around
+from model.plans import PlansApart
 from model.schedule import Setup
 from model.world import QUERY_ID, MemorySlotLog, SlotStorage, System
 
@@ -138,6 +140,30 @@ class ComparesNoLog(ComparesNoTarget):
 
     def __init__(self, run, participants, log, *, noted, **more):  # type: ignore[no-untyped-def]
         super().__init__(run, participants, log, **more)  # type: ignore[no-untyped-call]
+
+
+class ComparesNoOffsets(Coordinator):
+    """Takes what is on record of a batch for the batch that Spark asks for."""
+
+    def _run_batch(self, batch_id, offsets, write):  # type: ignore[no-untyped-def]
+        if self._fence is None:
+            self._fence = self._start(batch_id)
+        recorded = [r.offsets for r in self._log.read(batch_id) if r.decision is Decision.COMMIT]
+        return super()._run_batch(batch_id, [*recorded, offsets][0], write)
+
+
+class ComparesNoPlan(PlansApart):
+    """Records what Spark's file says, whatever was planned."""
+
+    def _refuse_other_plan(self, found: SourceOffsets) -> None:
+        """Nothing."""
+
+
+class ComparesNoFile(PlansApart):
+    """Begins where Spark's file of the batch before says that it has ended."""
+
+    def _refuse_replaced(self, batch_id: int, log: DecisionLog) -> None:
+        """Nothing."""
 
 
 class GrantsAnything(PermitLog):
@@ -373,6 +399,27 @@ BROKEN: Sequence[Broken] = (
         "a? H b*",
         "too many",
         Setup(3),
+    ),
+    Broken(
+        "offsets on record are not compared",
+        System(coordinator=ComparesNoOffsets),
+        "b3 a? b* a*",
+        "target0: missing",
+        Setup(plans_differ=True),
+    ),
+    Broken(
+        "the plan is not compared",
+        System(plans_apart=ComparesNoPlan),
+        "b3 a? b1 a* b*",
+        "is decided without",
+        Setup(plans_differ=True),
+    ),
+    Broken(
+        "the batch before is not compared",
+        System(plans_apart=ComparesNoFile),
+        "b? a* b*",
+        "target0: missing",
+        Setup(1, plans_differ=True),
     ),
     Broken("commit before the record", System(coordinator=CommitsFirst), "a? a! b*", "too many"),
     Broken(

@@ -322,7 +322,10 @@ class MemoryWrite:
         tasks: int = 1,
         retried: int = 0,
         around: Around = straight,
+        rows: Callable[[int, int], Sequence[Row]] | None = None,
     ) -> None:
+        """``rows``: those of a batch that a task writes; default: its one ``row``."""
+        self._rows = rows or (lambda batch_id, task: (self.row(batch_id, task),))
         self._targets = tuple(targets)
         self._tasks = tasks
         self._retried = retried
@@ -340,7 +343,7 @@ class MemoryWrite:
         return tuple(winners)
 
     def _begin(self, target: MemoryTarget, order: WriteOrder, task: int) -> str:
-        rows = (self.row(order.batch_id, task),)
+        rows = self._rows(order.batch_id, task)
         identity = self._around("begin", lambda: target.begin(order.run.incarnation, rows))
         if not isinstance(identity, str):
             raise InvariantBroken(f"The wrapper of begin() answered {identity!r}.")

@@ -22,7 +22,7 @@ from model.world import QUERY_ID, World
 
 CALLS_MAX = 2_000
 """Calls of one process; more means that it runs in circles."""
-SPARKS_OWN = frozenset({"restart", "offsets", "commits"})
+SPARKS_OWN = frozenset({"restart", "offsets", "name offsets", "commits"})
 """Calls that are no port calls: nobody sends them twice."""
 
 
@@ -159,15 +159,26 @@ class Process:
             run, ports, log, noted=Noted(first=0), on_event=world.observed
         )
         setup = world.setup
+        apart = world.system.plans_apart(checkpoint, setup.tasks, self.letter, self.around)
         write: Write = MemoryWrite(
-            world.targets, tasks=setup.tasks, retried=setup.retried, around=self.around
+            world.targets,
+            tasks=setup.tasks,
+            retried=setup.retried,
+            around=self.around,
+            rows=apart.rows if setup.plans_differ else None,
         )
         self.began_batch = self._first_batch()
+        if setup.plans_differ:
+            apart.begin(self.began_batch, log)
         for batch_id in range(self.began_batch, self._batches):
-            if batch_id not in checkpoint.offsets:
-                self.around("offsets", partial(checkpoint.add, checkpoint.offsets, batch_id))
+            if setup.plans_differ:
+                offsets = apart.plan(batch_id)
+            else:
+                offsets = SourceOffsets((), (f"end of {batch_id}",))
+                if batch_id not in checkpoint.offsets:
+                    self.around("offsets", partial(checkpoint.add, checkpoint.offsets, batch_id))
             try:
-                coordinator.run(batch_id, SourceOffsets((), (f"end of {batch_id}",)), write)
+                coordinator.run(batch_id, offsets, write)
             except Exception:
                 if setup.sweeps_own:
                     with contextlib.suppress(ExactumError):  # the reason is what counts

@@ -42,7 +42,7 @@ OTHERS_SHARES = (0.0, 0.04, 0.04, 0.25)
 """Of the steps of a random schedule, those of finishers and operators: each as likely."""
 
 _STEP = re.compile(rf"[{LETTERS}{FINISHERS}{OPERATORS}](\d+|[*!~+-])|x|t|[{PUT_BACK}]")
-_SETUP = re.compile(r"b(\d+)p(\d+)t(\d+)r(\d+)(k?)(o?)(g?)(s?)")
+_SETUP = re.compile(r"b(\d+)p(\d+)t(\d+)r(\d+)(k?)(o?)(g?)(s?)(d?)")
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,14 @@ class Setup:
     slots: bool = (
         False  # the decision log is the one of named slots, interleaved at each call of its storage
     )
+    plans_differ: bool = (
+        False  # each driver plans another end for a batch; its file may replace another driver's
+    )
 
     def __str__(self) -> str:
         numbers = f"b{self.batches}p{self.participants}t{self.tasks}r{self.retried}"
-        flags = zip("kogs", (self.prunes, self.sweeps_own, self.forgets, self.slots), strict=True)
-        return numbers + "".join(letter for letter, on in flags if on)
+        flags = (self.prunes, self.sweeps_own, self.forgets, self.slots, self.plans_differ)
+        return numbers + "".join(letter for letter, on in zip("kogsd", flags, strict=True) if on)
 
 
 @dataclass(frozen=True)
@@ -136,4 +139,5 @@ def draw_setup(rng: random.Random) -> Setup:
         sweeps_own=rng.random() < 0.3,
         forgets=rng.random() < 0.1,
         slots=rng.random() < 0.2,
+        plans_differ=rng.random() < 0.2,
     )

@@ -81,6 +81,7 @@ def play(schedule: Schedule, system: System | None = None) -> SimulationReport:
     last_one = processes["z"] = Process(world, "z", schedule.setup.batches + 1)
     last_one.run_out()
     world.look()
+    world.happened["offsets replaced"] = world.checkpoint.replaced
     for process in processes.values():
         world.happened[
             f"ended: {type(process.ending).__name__ if process.ending else 'ran to the end'}"

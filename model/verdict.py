@@ -15,7 +15,7 @@ from exactum.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from exactum.protocol.model import Decision
+from exactum.protocol.model import Decision, DecisionRecord
 from exactum.testing.faults import Crash
 from exactum.testing.sink_place import SparkStopped
 from model.memory import MemoryWrite, Row
@@ -32,21 +32,49 @@ def judge(world: World, processes: Mapping[str, Process]) -> Iterator[str]:
         yield from _doubled(world)  # said, and a person decides; what is missing is named
     elif isinstance(ending, HeuristicOutcome):
         yield from _beyond_the_report(world)
+    elif isinstance(ending, CheckpointRefused) and world.setup.plans_differ:
+        yield from _between(world, "refused", max(world.checkpoint.commits, default=-1))
     else:
         yield from _not_exact(world)
     for target in world.targets:
         yield from target.violations
     yield from _records(world)
+    if world.setup.plans_differ:
+        yield from _decided_rows(world)
     for process in processes.values():
         yield from _ending(world, process, processes)
 
 
-def _rows(world: World, batch_id: int) -> Counter[Row]:
-    return Counter(MemoryWrite.row(batch_id, task) for task in range(world.setup.tasks))
+def _rows(world: World, last: int) -> Counter[Row]:
+    """Of the batches up to ``last``; where plans differ, of the source up to the end on record."""
+    if world.setup.plans_differ:
+        commit = _commits(world).get(last)
+        end = int(commit.offsets.end[0] or 0) if commit else 0
+        return Counter(f"offset {at}" for at in range(end))
+    tasks = range(world.setup.tasks)
+    return Counter(MemoryWrite.row(batch, task) for batch in range(last + 1) for task in tasks)
+
+
+def _commits(world: World) -> dict[int, DecisionRecord]:
+    """The COMMIT of each batch, the last one where a salvage has made another."""
+    made = world.history.made
+    return {r.epoch.batch_id: r for r in made if r.decision is Decision.COMMIT}
+
+
+def _decided_rows(world: World) -> Iterator[str]:
+    """What a COMMIT names is, once, what lies between the ends of the batch before and its own."""
+    for batch_id, record in _commits(world).items():
+        expected = _rows(world, batch_id) - _rows(world, batch_id - 1)
+        for target in world.targets:
+            own = [target.transactions[p.identity] for p in record.of(target.name)]
+            rows = Counter(row for transaction in own for row in transaction.rows)
+            less, more = dict(expected - rows), dict(rows - expected)
+            if less or more:
+                yield f"{target.name}: batch {batch_id} is decided without {less}, with {more}"
 
 
 def _not_exact(world: World) -> Iterator[str]:
-    expected = sum((_rows(world, b) for b in range(world.setup.batches + 1)), Counter[Row]())
+    expected = _rows(world, world.setup.batches)
     for target in world.targets:
         seen = Counter(target.visible)
         if seen != expected:
@@ -67,20 +95,21 @@ def _beyond_the_report(world: World) -> Iterator[str]:
     """The last run said that decided rows are gone: of one decided epoch, and all before it is
     whole.
     """
-    lost = max(
-        (r.epoch.batch_id for r in world.history.made if r.decision is Decision.COMMIT), default=-1
-    )
-    before = sum((_rows(world, b) for b in range(lost)), Counter[Row]())
-    whole = before + _rows(world, lost)
-    for target in world.targets:
-        seen = Counter(target.visible)
-        if before - seen or seen - whole:
-            yield (
-                f"{target.name}: batch {lost} is reported, missing {dict(before - seen)}, double "
-                f"{dict(seen - whole)}"
-            )
+    lost = max(_commits(world), default=-1)
+    yield from _between(world, f"batch {lost} is reported", lost - 1)
+    whole = _rows(world, lost)
     if not world.timeouts or all(Counter(target.visible) == whole for target in world.targets):
         yield f"batch {lost} is reported as undone, and nothing of it is missing"
+
+
+def _between(world: World, said: str, done: int) -> Iterator[str]:
+    """All up to batch ``done`` is visible once, and nothing beyond what is decided."""
+    before, whole = _rows(world, done), _rows(world, max(_commits(world), default=-1))
+    for target in world.targets:
+        seen = Counter(target.visible)
+        less, more = dict(before - seen), dict(seen - whole)
+        if less or more:
+            yield f"{target.name}: {said}, missing {less}, double {more}"
 
 
 def _records(world: World) -> Iterator[str]:
@@ -105,16 +134,22 @@ def _ending(world: World, process: Process, processes: Mapping[str, Process]) ->
         return
     others = {letter for letter, p in processes.items() if not p.finisher} - {process.letter, "z"}
     rivals = bool(others) and process.letter != "z"
+    # The last start has a reason where a file of Spark's does not say what its batch has read.
+    files, on_record = world.checkpoint.offsets, _commits(world)
+    replaced = world.checkpoint.replaced > 0 and (
+        rivals or any(on_record[b].offsets.end != (str(files[b]),) for b in files if b in on_record)
+    )
     reasons = {
         Fenced: rivals,
         SparkStopped: rivals,
         # An operator leaves a decided epoch that has expired to the next start.
         CheckpointRefused: (rivals and process.began_batch < world.storage.floor)
         or (process.letter in OPERATORS and world.timeouts > 0)
-        or world.put_back > 0,
+        or world.put_back > 0
+        or replaced,
         # A successor's sweep must end in Fenced, unless the look at the log that tells it was
         # struck.
-        EpochAborted: world.timeouts > 0 or process.struck or world.put_back > 0,
+        EpochAborted: world.timeouts > 0 or process.struck or world.put_back > 0 or replaced,
         Unavailable: process.struck,
         OutcomeUnknown: process.struck,
         HeuristicOutcome: (world.setup.forgets and world.timeouts > 0) or world.put_back > 0,

@@ -27,8 +27,8 @@ from exactum.protocol.sink import QueryRun
 from exactum.protocol.takeover import TakenOver, abort_undecided
 from exactum.testing.faults import Around, interpose, straight
 from exactum.testing.memory import MemoryDecisionLog, MemoryStorage
-from exactum.testing.sink_place import SparkStopped
 from model.memory import MemoryTarget, Row
+from model.plans import MakePlans, PlansApart, SparkCheckpoint
 from model.schedule import Setup
 
 # ---- named slots in memory -------------------------------------------------------------------
@@ -165,24 +165,7 @@ class System:
     log: MakeLog = memory_log
     coordinator: MakeCoordinator = Coordinator
     abort: Abort = abort_undecided
-
-
-@dataclass
-class SparkCheckpoint:
-    """Spark's offset log and commit log: create-if-absent, and the restart rule."""
-
-    offsets: set[int] = field(default_factory=set)
-    commits: set[int] = field(default_factory=set)
-
-    def first_batch(self) -> int:
-        latest = max(self.offsets, default=-1)
-        return latest + 1 if latest == -1 or latest in self.commits else latest
-
-    @staticmethod
-    def add(log: set[int], batch_id: int) -> None:
-        if batch_id in log:
-            raise SparkStopped(f"batch {batch_id} is there already")
-        log.add(batch_id)
+    plans_apart: MakePlans = PlansApart
 
 
 class History(dict[tuple[str, int, int], DecisionRecord]):
