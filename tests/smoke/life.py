@@ -5,6 +5,7 @@ Its one argument is a JSON object, the spec; what it may say:
 
     said, folder     the file that it leaves; where ``in``, ``tasks``, ``reached`` and ``go`` are
     connect          over Spark Connect, with a server of its own
+    port             of that server, where another has Spark's own
     session          settings of Spark
     checkpoint
     frame            what the query makes of its rows (``Frames``)
@@ -12,7 +13,9 @@ Its one argument is a JSON object, the spec; what it may say:
     since            the topic by Spark's own source, from this time on
     view             a topic that is read in a view, beside the other
     out, topic, table, letters, few      where the rows go
-    kill             "event:batch": the driver dies there; with "/waits" it stays until it may go on
+    kill             "event:batch": the driver dies there; with "/waits" it stays until it may go on;
+                     "verify:2", "commit:2": once the topic's sink has done this for the second time;
+                     with "/lost" it is not told so
     endless, stop, after                 when it ends
     load             so many rows, as a batch load
 """
@@ -24,7 +27,9 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +37,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import exactum
 from exactum import local
+from exactum.errors import OutcomeUnknown
 from exactum.spark.settings import CHANGELOG, FORMAT, PROVIDER, ROCKSDB
+from exactum.testing import interpose
 from tests.kit.waiting import WAIT_MAX_S, await_true
 from tests.smoke.cell import DYING, KEYS, ROWS
 
@@ -94,6 +101,11 @@ def session(spec: Spec) -> SparkSession:
     builder = SparkSession.builder.remote("local[2]")
     if spec["frame"] in WITH_STATE:
         settings = {**IDS_OVER_CONNECT, **settings}
+    if port := spec.get("port"):
+        from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+        settings["spark.connect.grpc.binding.port"] = port
+        DefaultChannelBuilder.default_port = staticmethod(lambda: port)  # type: ignore[method-assign]
     settings["spark.jars"] = ",".join(map(str, local.spark_kafka_jars()))
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -104,14 +116,14 @@ def live(spark: SparkSession, spec: Spec) -> dict[str, Any]:
     folder = Path(spec["folder"])
     rows = from_topic(spark, spec) if "format" in spec else from_files(spark, folder)
     made: DataFrame = getattr(Frames, spec["frame"])(rows, folder)
-    letters = spec.get("letters")
+    letters, killer = spec.get("letters"), Killer(spec)
     once = getattr(exactum, spec.get("guarantee", "exactly_once"))(
-        *sinks(spec),
+        *sinks(spec, killer),
         dead_letters=exactum.KafkaSink(letters, bootstrap_servers=spec["servers"])
         if letters
         else None,
         decision_log=str(folder / "decisions") if "load" in spec else None,
-        on_event=Killer(spec),
+        on_event=killer,
     )
     if "load" in spec:
         loaded = spark.range(spec["load"]).selectExpr(
@@ -176,13 +188,15 @@ def by_exactum(spark: SparkSession, spec: Spec) -> DataFrame:
 # ---- what becomes of the rows --------------------------------------------------------------------
 
 
-def sinks(spec: Spec) -> Iterator[Any]:
+def sinks(spec: Spec, killer: Killer) -> Iterator[Any]:
     if "out" in spec:
         store = {"store": spec["store"]} if "store" in spec else {}
         yield exactum.FileSink(spec["out"], format="json", **store)
     if "topic" in spec:
         rows = as_records if spec["frame"] == "counted" else exactum.Rows(columns=RECORD)
-        yield exactum.KafkaSink(spec["topic"], bootstrap_servers=spec["servers"], rows=rows)
+        sink = Struck(spec["topic"], bootstrap_servers=spec["servers"], rows=rows)
+        sink.killer = killer
+        yield sink
     if "few" in spec:
         yield exactum.KafkaSink(spec["few"], bootstrap_servers=spec["servers"], rows=chosen)
     table = f"{spec['folder']}/table"
@@ -262,23 +276,48 @@ class Killer:
     """
 
     def __init__(self, spec: Spec) -> None:
-        self.at, _, self.waits = spec.get("kill", "").partition("/")
+        self.at, _, self.how = spec.get("kill", "").partition("/")
         self.whom = spec.get("whom") or ("server" if spec.get("connect") else "driver")
         self.folder = Path(spec["folder"])
+        self.calls: Counter[str] = Counter()
 
     def __call__(self, event: Any) -> None:
-        if f"{type(event).__name__}:{getattr(event, 'batch_id', '')}" != self.at:
+        self.reached(f"{type(event).__name__}:{getattr(event, 'batch_id', '')}")
+
+    def around(self, step: str, call: Callable[[], object]) -> object:
+        """A call of a participant."""
+        answer = call()
+        self.calls[step] += 1
+        self.reached(f"{step}:{self.calls[step]}")
+        return answer
+
+    def reached(self, here: str) -> None:
+        if here != self.at:
             return
-        if self.waits:
+        if self.how == "waits":
             (self.folder / "reached").touch()
             await_true((self.folder / "go").exists, "it may go on")
             return
+        if self.how == "lost":
+            raise OutcomeUnknown("the reply is lost")
         if self.whom == "driver":
             die(self.folder)
         if self.whom == "server":
             (self.folder / DYING).touch()
             os.kill(java_above(), signal.SIGKILL)
         os._exit(9)
+
+
+class Struck(exactum.KafkaSink):
+    """Whose participant's calls ``killer`` sees."""
+
+    killer: Killer
+
+    def open(self, *given: Any, **more: Any) -> Any:
+        opened = super().open(*given, **more)
+        if not self.killer.at[:1].islower():
+            return opened
+        return replace(opened, participant=interpose(opened.participant, self.killer.around))
 
 
 def die(folder: Path) -> None:

@@ -31,6 +31,8 @@ from tests.smoke.cell import BATCHES, ROWS, Cell, all_counts, all_rows, play, ro
 from tests.smoke.life import CHOSEN, ORDER, SLOW_S
 
 TOO_LARGE = 1_200_000
+ANSWER = "spark.python.authenticate.socketTimeout"
+SECOND_PORT = 15003
 
 
 class Query(Cell):
@@ -93,6 +95,40 @@ def killed(event: str, frame: str, whom: str = "") -> Callable[[Query], None]:
         assert cell.logged("commits") < BATCHES - 1, "it was not killed"
         cell.finishes(frame)
         cell.check(all_counts() if frame == "counted" else all_rows())
+
+    return play
+
+
+def reply_lost(cell: Query) -> None:
+    """Of a commit that is done: the query stops, and the next start commits once more."""
+    cell.give(*range(BATCHES))
+    said = cell.life("counted", kill="commit:2/lost")
+    assert said["error"] == "OutcomeUnknown", said
+    cell.finishes("counted")
+    cell.check(all_counts())
+
+
+def two_servers(where: str) -> Callable[[Query], None]:
+    """The first is frozen; the second takes over, and has finished when the first goes on."""
+
+    def play(cell: Query) -> None:
+        cell.give(*range(BATCHES))
+        # However long its process does not answer: it is to be heard, and not to be given up.
+        first = cell.begin(kill=f"{where}/waits", session={ANSWER: "600s"})
+        try:
+            first.until((cell.folder / "reached").exists, "it is held")
+            first.pause()
+            cell.finishes(port=SECOND_PORT)
+            cell.check(all_rows())
+            (cell.folder / "go").touch()
+            first.resume()
+            said = first.ends()
+        finally:
+            first.kill()
+        assert said["error"] == "Fenced", said
+        cell.check(all_rows())
+        cell.finishes()
+        cell.check(all_rows())
 
     return play
 
@@ -267,7 +303,7 @@ def at_least_once(cell: Query) -> None:
     cell.check(all_rows())
 
 
-EVENTS = ("EpochBegan", "EpochDecided", "EpochCompleted")
+EVENTS = ("EpochBegan", "verify", "EpochDecided", "commit", "EpochCompleted")
 EVERYWHERE: dict[str, Callable[[Query], None]] = {
     "counted-EpochCompleted": killed("EpochCompleted", "counted"),
     "topic": from_a_topic,
@@ -281,6 +317,8 @@ CLASSIC = {
 }
 CONNECT = {
     **{f"{frame}-{e}": killed(e, frame) for frame in ("plain", "counted") for e in EVENTS},
+    "reply-lost": reply_lost,
+    **{f"two-servers-{at}": two_servers(f"{at}:2") for at in ("verify", "EpochDecided")},
     "worker-EpochDecided": killed("EpochDecided", "counted", whom="worker"),
     **EVERYWHERE,
     "topic-bad": bad_record,
