@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := pip --disable-pip-version-check $(shell test -t 2 || echo -q)
 SOURCES := $(shell find src -name '*.py' -o -name '*.sql' -o -name '*.jar') pyproject.toml hatch_build.py README.md LICENSE
 
-.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench profile bench-tables bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short tables tables-4.0 tables-4.1 tables-4.2 demo-tables objects submit kubernetes first-hour matrix docs clean
+.PHONY: help setup lint format types contract dead duplicates check archive compiled checkpoint-jar columnar-jar class-list servers test test-fast deep deep-deaths deep-variants deep-sweeps model mutants chaos soak demo demo-picture bench profile bench-tables bench-peers smoke smoke-short smoke-oldest smoke-newest smoke-oldest-hour smoke-newest-hour smoke-oldest-run smoke-newest-run connect connect-4.0 connect-4.1 connect-4.2 connect-short connect-soak connect-core tables tables-4.0 tables-4.1 tables-4.2 demo-tables objects submit kubernetes first-hour matrix docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -203,6 +203,17 @@ connect-4.0 connect-4.1 connect-4.2: connect-%: .venv-connect-%/.made
 # CI plays none of them: a cell takes 45 s of a quiet machine, and the environment is one more PySpark.
 connect-short: ## four of these on 4.2, for who changes src/exactum/spark: some minutes
 	@$(MAKE) --no-print-directory connect-4.2 CELLS='topic counted-EpochDecided stopped state-format-1'
+
+connect-soak connect-core: export JAVA_TOOL_OPTIONS = -XX:TieredStopAtLevel=1
+connect-soak: .venv-connect-4.2/.made ## random deaths over Spark Connect for a while: make connect-soak SEED=7 MINUTES=60
+	.venv-connect-4.2/bin/python -m tests.smoke.soak --seed $(or $(SEED),7) --minutes $(or $(MINUTES),5)
+
+# The Spark suite's own tests, with pytest and what its kit imports. One variant calls for_each_batch, which is refused there.
+connect-core: .venv-connect-4.2/.made ## the core of the Spark suite, as it stands, over Spark Connect on 4.2
+	.venv-connect-4.2/bin/python -m $(PIP) install pytest pytest-timeout hypothesis 'psycopg[binary]' pymysql
+	.venv-connect-4.2/bin/python -m pytest tests/smoke/core.py --deselect '$(BY_FUNCTION)'
+
+BY_FUNCTION = tests/smoke/core.py::test_a_function_that_reads_the_batch_twice[a function]
 
 # In the same environments: Spark's own Delta and Iceberg beside exactum's, and DuckDB of the version that has its extensions as packages.
 DUCKDB = duckdb==1.4.4 duckdb-ext-avro==1.4.4.* duckdb-ext-delta==1.4.4.* duckdb-ext-iceberg==1.4.4.*
