@@ -174,9 +174,9 @@ def _gone(found: re.Match[str]) -> CheckpointRefused:
         "SOURCE_GONE",
         "Kafka lacks what the checkpoint reads next: "
         f"{reason[1] if reason else 'Spark does not say what'}.\nWas another program started on "
-        "it? Remove its offsets/N (docs/misuse.md, Another topic). Were topics deleted or cleaned? "
-        "Begin a new checkpoint. Nothing more was written.\nfailOnDataLoss=False may read a topic "
-        "from its beginning, and write its rows twice.",
+        "it? Remove its offsets/N (docs/misuse.md). Were topics deleted or cleaned? Begin a new "
+        "checkpoint. Nothing more was written.\nfailOnDataLoss=False may read a topic "
+        "from its beginning: its rows come twice.",
     )
 
 
