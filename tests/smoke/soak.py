@@ -83,10 +83,10 @@ class SoakedQuery(Query):
         if not event:
             with contextlib.suppress(AssertionError):  # the moment has come
                 life.until(lambda: not life.alive, "its end", moment_s)
-        survived = not life.alive
+        ended = not life.alive
         if not event:
             strike(life.members(), VICTIMS[whom])
-        if survived or whom != "server":
+        if ended or whom != "server":
             self.judge(life.ends())
         dying.unlink(missing_ok=True)
 
