@@ -77,4 +77,20 @@ ENDS = (
         "    if True:\n",
         ("tests/spark/test_log_at_start.py",),
     ),
+    Fault(
+        "behind a recovery the first batch that a run decides is not noted",
+        LOST,
+        "spark/run/run_start.py",
+        "            self._attending.stays(self)\n",
+        "            pass\n",
+        ("tests/spark/test_older_checkpoint.py",),
+    ),
+    Fault(
+        "verify asks no topic for transactions that no decision names",
+        LOST,
+        "ops/verify.py",
+        "            return [*found, *_without_a_record(place, participant)]\n",
+        "            return found\n",
+        ("tests/verify/test_kafka_evidence.py",),
+    ),
 )
