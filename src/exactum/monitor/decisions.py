@@ -45,13 +45,14 @@ def read_around(place: QueryPlace, first: int) -> tuple[Decided, Decided]:
         return decided_around(log, first)
 
 
-def read_unknown(place: QueryPlace, participant: Participant) -> tuple[Sighting, ...]:
-    """What its target has committed near the batch at hand and no record names, as a start asks.
+def read_unknown(place: QueryPlace, begins: int, participant: Participant) -> tuple[Sighting, ...]:
+    """What its target has committed near batch ``begins`` and no record names, as a start asks that
+    goes on with it.
 
     Raises:
         ExactumError: the log cannot be read, or the target cannot be asked.
     """
-    record, begins = place.record(), place.first_unfinished()
+    record = place.record()
 
     def each(function: Callable[[Participant], R], /) -> list[R]:
         return [function(participant)]

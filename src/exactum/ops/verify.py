@@ -182,11 +182,11 @@ def _unknown_to_the_log(place: QueryPlace, name: str, last: int | None) -> list[
 
 def _without_a_record(place: QueryPlace, participant: Participant) -> list[Evidence]:
     """What a target without a marker has committed near the batch at hand."""
-    unknown = read_unknown(place, participant)
+    begins = place.first_unfinished()
+    unknown = read_unknown(place, begins, participant)
     if not unknown:
         return []
     why = f"{len(unknown)} committed transactions are of no decision: {OLDER}"
-    begins = place.first_unfinished()
     return [Evidence(begins, participant.name, 0, None, Finding.EXTRA, "transactions", why)]
 
 

@@ -140,8 +140,7 @@ def _opened(run: Run, frame: DataFrame, delivery: DeliverySettings, engine: Engi
         committed_epochs = engine.committed_epochs(run, control, jobs)
         attending.attends(start, first_alone=True)
         attending.attends(committed_epochs, first_alone=True)
-        # What is written without a decision is on record from its first batch on.
-        attending.attends(former, first_alone=run.guarantee is not Guarantee.AT_LEAST_ONCE)
+        attending.attends(former, first_alone=True)
         protocol = PROTOCOLS[run.guarantee](
             identity,
             sinks.participants,

@@ -228,7 +228,6 @@ class FormerSinks(EpochListener):
         """``log_place``: where the query's decisions are, without secrets."""
         self._run = run
         self._attending = attending
-        self._stays = False
         self._opened = sinks.each
         self._present = [KnownSink(name, dict(sink.trace)) for name, sink in sinks.each]
         self._log = log
@@ -286,13 +285,12 @@ class FormerSinks(EpochListener):
         an earlier run had decided that one, so is the first that this run has decided itself: of
         later ones its fence or their names tell a Kafka sink, and nothing else of this one.
         """
-        if not batch.first:
-            if not (self._stays and completed.written):
-                return
-            self._attending.leaves(self)
-        elif not completed.written:
-            self._stays = True
+        if batch.first and not completed.written:
             self._attending.stays(self)
+        elif not completed.written:
+            return
+        elif not batch.first:
+            self._attending.leaves(self)
         noted = self._run.record.content.noted
         if noted.first is None or noted.undecided_from is not None:  # decided by an earlier run
             noted = Noted(first=batch.batch_id)
